@@ -1,8 +1,8 @@
 # Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
 # The other targets install what they need by themselves, also when what the installation depends on has changed.
 #
-# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake and the PostgreSQL
-# driver; without them the tests that need one are skipped, with the reason.
+# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, the PostgreSQL driver,
+# the frameworks and Sphinx; without them the tests that need one are skipped, with the reason.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,12 +13,14 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 STAMP_ALL := $(VENV)/.installed-all
+STAMP_DOCS := $(VENV)/.installed-docs
 LOG := $(VENV)/install.log
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi)
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
-HEAVY := spark delta postgresql
+HEAVY := spark delta postgresql docs django fastapi sqlalchemy structlog frameworks
+SITE := build/docs
 HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
 
 # Defines pip, which ends with one line about what is missing, or with what pip said.
@@ -41,15 +43,15 @@ WORKERS ?= 3
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7 spring-2.3.1
 
-.PHONY: install demo demo-spark demo-cluster test test-all interop lint release-check wheels torture bench clean help no-kernel java rocketmq
+.PHONY: install demo demo-spark demo-cluster docs test test-all interop lint release-check wheels torture bench clean help no-kernel java rocketmq
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 install: $(STAMP) ## make .venv and install what the demo and the tests need into it, without Spark
-	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake and the PostgreSQL driver (make install-all)")"
+	@echo "installed: $(VENV)/bin/rmq; missing: $$([ -e $(STAMP_ALL) ] && echo nothing || echo "Spark, Delta Lake, the PostgreSQL driver, the frameworks and Sphinx (make install-all)")"
 
-install-all: $(STAMP_ALL) ## install Spark, Delta Lake and the PostgreSQL driver, too
+install-all: $(STAMP_ALL) ## install Spark, Delta Lake, the PostgreSQL driver, the frameworks and Sphinx, too
 	@echo "installed: $(VENV)/bin/rmq; missing: nothing"
 
 demo: $(STAMP) ## run the example that analyses a year of flights
@@ -60,6 +62,11 @@ demo-spark: $(STAMP_ALL) java ## run the example that hands the year of flights 
 
 demo-cluster: $(STAMP_ALL) rocketmq ## run the example on a real RocketMQ cluster, which it starts; needs a JDK and Maven
 	@$(PYTHON) -m examples.flights.cluster $(ARGS)
+
+docs: $(STAMP_DOCS) ## make the site of the documentation; it needs no network but for its tools, once
+	@rm -rf $(SITE)
+	PYTHONHASHSEED=0 $(PYTHON) -m sphinx -b site -c docs/making -W --keep-going -q -d $(VENV)/doctrees -E . $(SITE)
+	echo "made: $(SITE)/index.html"
 
 test: $(STAMP) ## run the tests of a few minutes, in a random order; ARGS="-k retry" is handed to pytest
 	@RMQ_TEST_SHARE=$${RMQ_TEST_SHARE:-0.25} \
@@ -149,4 +156,10 @@ $(STAMP_ALL): $(STAMP)
 	echo "installing $(HEAVY) into $(VENV)"
 	$(PYTHON) -c '$(HEAVY_REQUIRES)' $(HEAVY) > $(VENV)/heavy-requires.txt
 	pip install -r $(VENV)/heavy-requires.txt
+	touch $@
+
+$(STAMP_DOCS): $(STAMP)
+	@$(PIP)
+	$(PYTHON) -c '$(HEAVY_REQUIRES)' docs > $(VENV)/docs-requires.txt
+	pip install -r $(VENV)/docs-requires.txt
 	touch $@

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from rmqclient.consuming.pull_consumer import PullConsumer
     from rmqclient.consuming.push_consumer import PushConsumer
     from rmqclient.databases.inbox import Inbox
-    from rmqclient.databases.outbox import Outbox, Relay
+    from rmqclient.databases.outbox import Outbox
+    from rmqclient.databases.relay import Relay
     from rmqclient.failures.retry import RetryPolicy
     from rmqclient.failures.suspend import Suspend
     from rmqclient.filters import jmespath, sql
@@ -140,7 +141,7 @@ _HOMES = {
     "PullStatus": "rmqclient.backend.pull_result",
     "PushConsumer": "rmqclient.consuming.push_consumer",
     "ReceivedMessage": "rmqclient.message",
-    "Relay": "rmqclient.databases.outbox",
+    "Relay": "rmqclient.databases.relay",
     "RequestFuture": "rmqclient.sending.request",
     "RetentionConfig": "rmqclient.store",
     "RetryPolicy": "rmqclient.failures.retry",

@@ -42,6 +42,7 @@ from rmqclient.names import PRODUCER_GROUP, function_name
 from rmqclient.place import located, shown
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.sending.producer import Producer
+from rmqclient.sending.shared import SharedProducer
 from rmqclient.store import StoreConfig
 from rmqclient.tables.app_table import AppTable, AppTables
 
@@ -84,6 +85,7 @@ class App(HookRegistry, InProcess):
         self._live: Live | None = None
         self.tables = AppTables(partial(_root_or_variable, self._root))
         """The tables that were declared here, for the consumer of this application."""
+        self._shared = SharedProducer(self)
 
     @property
     def root(self) -> Path | str:
@@ -163,9 +165,11 @@ class App(HookRegistry, InProcess):
         """
         before, self._root = self._root, _located(os.fspath(store))
         self.tables.read(partial(_root_or_variable, self._root))
+        self._shared.close()
         try:
             yield
         finally:
+            self._shared.close()
             self._root = before
             self.tables.read(partial(_root_or_variable, before))
 
@@ -267,6 +271,15 @@ class App(HookRegistry, InProcess):
         Make one in each process, in a :meth:`lifespan` for instance, and close it. Raises as a Producer.
         """
         return Producer(self.tables.place, group=group, config=self.config, middleware=self.hooks.send_middleware)
+
+    @property
+    def shared_producer(self) -> Producer:
+        """The producer of this process, for code that many threads and requests run, such as that of a web application.
+
+        It is one of :meth:`producer`, made at the first use in each process, also in a forked one, and closed with the
+        process. Raises as a Producer.
+        """
+        return self._shared.get()
 
     def _consumer(
         self,

@@ -44,14 +44,12 @@ def encode_body(value: object) -> bytes:
     """
     if isinstance(value, bytes):
         return bytes(value)
-    try:
-        return _encode(value)
-    except Exception as error:
-        kind = type(value)
-        raise MessageRejected(
-            f"a body of type {kind.__module__}.{kind.__qualname__} cannot be encoded: {error}; "
-            "give bytes, str, or a value that JSON can hold"
-        ) from error
+    return _encoded_by(_encode, value)
+
+
+def encode_json(value: object) -> bytes:
+    """Return the JSON of ``value``, also of bytes and ``str``; else as :func:`encode_body`. Raises MessageRejected."""
+    return _encoded_by(_encode_json, value)
 
 
 def encoded(message: Message) -> Message:
@@ -132,13 +130,26 @@ def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) ->
     if annotation is inspect.Parameter.empty:
         return Any
     try:
-        holder = SimpleNamespace(__annotations__={"payload": annotation})
-        return get_type_hints(holder, _names_seen_by(function), include_extras=True)["payload"]
+        return _resolved(function, annotation)
     except Exception as error:
         raise HandlerError(
             f"the annotation {annotation!r} of the handler's parameter cannot be resolved: {error}; "
             "define or import the type at the top of the module"
         ) from error
+
+
+def returned_by(function: Callable[..., Any]) -> Any:
+    """Return what a function says it returns, or the class if it is one; ``Any`` if it does not say, or not clearly."""
+    if isinstance(function, type):
+        return function
+    inner = python_function(function)
+    annotation = Any if inner is None else inner.__annotations__.get("return", Any)
+    if annotation is Any or annotation is object:
+        return Any
+    try:
+        return _resolved(function, annotation)
+    except Exception:  # noqa: BLE001 - a name that only type checkers know says nothing here
+        return Any
 
 
 def without_alias(annotation: Any) -> Any:
@@ -169,11 +180,24 @@ def python_function(function: Callable[..., Any]) -> FunctionType | None:
     return None
 
 
+def _encoded_by(encode: Callable[[object], bytes], value: object) -> bytes:
+    try:
+        return encode(value)
+    except Exception as error:
+        kind = type(value)
+        raise MessageRejected(
+            f"a body of type {kind.__module__}.{kind.__qualname__} cannot be encoded: {error}; "
+            "give bytes, str, or a value that JSON can hold"
+        ) from error
+
+
 def _encode(value: object) -> bytes:
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    if isinstance(value, str):
-        return str.encode(value)
+    return str.encode(value) if isinstance(value, str) else _encode_json(value)
+
+
+def _encode_json(value: object) -> bytes:
     if (msgspec := sys.modules.get("msgspec")) is not None and isinstance(value, msgspec.Struct):
         encoded: bytes = msgspec.json.encode(value, enc_hook=_plainer)
         return encoded
@@ -241,6 +265,11 @@ def _guarded(decode: Callable[[bytes], object]) -> Decoder:
             raise ValueError("the JSON of the body is nested too deeply") from error
 
     return decode_message
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
+    holder = SimpleNamespace(__annotations__={"payload": annotation})
+    return get_type_hints(holder, _names_seen_by(function), include_extras=True)["payload"]
 
 
 def _names_seen_by(function: Callable[..., Any]) -> dict[str, Any]:

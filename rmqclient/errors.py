@@ -23,7 +23,8 @@
     ├── MessageRejected           this message can never be stored; nothing was written
     │   ├── BodyTooLarge          its body is longer than the store allows
     │   ├── PropertiesTooLarge    its tags, keys and properties are longer than the format allows
-    │   └── BatchTooLarge         its batch is longer than one file of the log
+    │   ├── BatchTooLarge         its batch is longer than one file of the log
+    │   └── StepRejected          a step has no valid name, or a result that cannot be stored, or is one too many
     ├── RecordsDamaged            a broker sent records that break the format; carries the position
     ├── TransactionDecided        the transaction was already committed or rolled back; carries which
     ├── BodyDoesNotFit            a body cannot be decoded into what its handler takes; a dead letter at once
@@ -83,6 +84,10 @@
     │       └── GoAway                 it is about to close this connection
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
     ├── NotInstalled              an optional package is missing
+    ├── StepError                 a durable step cannot go on
+    │   ├── StepChanged           the handler no longer asks for what is stored, or a result no longer decodes
+    │   └── StepsLost             results that the message had are not in the store any more
+    ├── SignalTimeout             what a step waited for did not come in time
     └── HandlerError              a handler cannot be registered or loaded
         └── FilterError           an expression of its filter is invalid; carries the column
 
@@ -224,7 +229,12 @@ __all__ = [
     "RequestTimeout",
     "ServeError",
     "ServiceNotAvailable",
+    "SignalTimeout",
     "SparkUnavailable",
+    "StepChanged",
+    "StepError",
+    "StepRejected",
+    "StepsLost",
     "StoreBusy",
     "StoreClosed",
     "StoreCorrupt",
@@ -288,6 +298,30 @@ class RequestTimeout(QueueError, TimeoutError):
     """The request is stored, and its reply did not come in time; its handler may have run, or may still run."""
 
     stored = True
+
+
+class StepError(QueueError):
+    """A durable step cannot go on; docs/handling/steps.md says what to do."""
+
+
+class StepChanged(StepError):
+    """The handler asks for other steps than those whose results are stored, or a result does not decode to its type.
+
+    A step was renamed, added before one that is finished, or returns another type: the results of messages that are
+    under way belong to the handler as it was.
+    """
+
+
+class StepsLost(StepError):
+    """Results that a message had are not in the store any more: retention, or a full disk, removed them."""
+
+
+class StepRejected(MessageRejected):
+    """A step has no valid name, or one that was used, or a result that cannot be stored, or is one too many."""
+
+
+class SignalTimeout(QueueError, TimeoutError):
+    """The signal that a step waited for did not come in time. It is so for good: a later signal changes nothing."""
 
 
 class BatchConflict(StoreError):

@@ -5,10 +5,10 @@ A topic or a group has 1 to 127 of the characters ``%``, ``a-z``, ``A-Z``, ``0-9
 The limit comes from the record, which keeps the size of its topic in one signed byte (RocketMQ's TopicValidator and
 Validators.checkGroup). Names become directories, so the alphabet lacks ``.`` and ``/``.
 
-Topics that begin with ``%RETRY%`` or ``%DLQ%`` belong to the library: it makes one of each for a group, and sends there
-the messages that a handler could not finish. ``SCHEDULE_TOPIC_XXXX`` and ``rmq_sys_wheel_timer``, where delayed
-messages wait, belong to the store, and so do ``RMQ_SYS_TRANS_HALF_TOPIC`` and ``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the
-topics of transactions.
+Topics that begin with ``%RETRY%``, ``%DLQ%`` or ``%STEPS%`` belong to the library: it makes one of each for a group,
+for messages that a handler could not finish and for the results of durable steps. ``SCHEDULE_TOPIC_XXXX`` and
+``rmq_sys_wheel_timer``, where delayed messages wait, belong to the store, and so do ``RMQ_SYS_TRANS_HALF_TOPIC`` and
+``RMQ_SYS_TRANS_OP_HALF_TOPIC``, the topics of transactions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rmqclient.store.errors import InvalidName, TableFull
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+STEPS_PREFIX = "%STEPS%"
 MAX_NAME_CHARACTERS = 127
 
 HANDOVER_SUFFIX = "%handover"
@@ -59,6 +60,11 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
     if topic in (HALF_TOPIC, OPERATION_TOPIC):
         raise InvalidName(
             f"topic {_shown(topic)}: it holds undecided transactions; send to the topic that the messages are for"
+        )
+    if not reserved and topic.startswith(STEPS_PREFIX):
+        raise InvalidName(
+            f"topic {_shown(topic)}: names that begin with {STEPS_PREFIX} are reserved for the results of durable "
+            "steps; send to another topic, or use signal() for what a step waits for"
         )
     if not reserved and topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         raise InvalidName(

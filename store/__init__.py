@@ -58,6 +58,7 @@ from rmqclient.store.kernel._kernel import (
     append_received_batch,
     boottime,
     delay_ms,
+    give_steps,
     java_hash,
     running_in,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "encode_batch",
     "encode_properties",
     "fork",
+    "give_steps",
     "java_hash",
     "new_message_id",
     "open_store",

@@ -28,8 +28,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 LINKED = {"store", "remoting", "broker", "workers"}
 """Folders at the top that are installed under ``rmqclient``."""
 
-ALSO_IMPORT = {"workers/commands/store.py": {"store"}, "workers/commands/looking/doctor.py": {"store"}}
-"""Files that look at a directory of a store as it lies there, and ask the store itself for that."""
+ALSO_IMPORT = {
+    "workers/commands/store.py": {"store"},
+    "workers/commands/looking/doctor.py": {"store"},
+    "rmqclient/frameworks/django/management/commands/rmq.py": {"workers"},
+}
+"""Files that look at a directory of a store as it lies there, and ask the store itself for that; and the command
+``manage.py rmq``, which is the command ``rmq`` of a project."""
 
 SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
 """Modules of the store that say how processes share it. Of the client, only the local backend may know them."""

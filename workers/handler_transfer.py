@@ -163,7 +163,7 @@ def transfer(app_or_handlers: App | Sequence[Handler]) -> Transfer:
     parcels = tuple(_parcel(each) for each in handlers)
     cron_parcels = tuple(CronParcel(replace(each, function=_on_its_way), reference(each.function)) for each in crons)
     hooks = app_or_handlers.hooks.registered if isinstance(app_or_handlers, App) else []
-    hook_parcels = tuple(HookParcel(each.kind, reference(each.function)) for each in hooks)
+    hook_parcels = tuple(_hook_parcel(each) for each in hooks)
     functions = [each.function for each in handlers]
     functions += [each.function for each in crons]
     functions += [each.function for each in hooks]
@@ -181,14 +181,17 @@ def load(transfer: Transfer) -> list[Handler]:
 def load_all(transfer: Transfer) -> Loaded:
     """Return the handlers, the schedules and the hooks, in the process that will run them.
 
-    Raises HandlerError for a transfer by another version of Python and for a name that does not exist. Errors that the
-    application's modules raise during their import pass unchanged.
+    Functions of ``on_import`` are called first. Raises HandlerError for a transfer by another version of Python and for
+    a name that does not exist. Errors that the application's modules raise during their import pass unchanged.
     """
     if transfer.python != _PYTHON:
         raise HandlerError(
             f"these handlers come from {transfer.python} and this is {_PYTHON}: run the supervisor and its workers "
             "with the same Python"
         )
+    for hook in transfer.hooks:
+        if hook.kind == "import" and hook.reference is not None:
+            _find(hook.reference)()
     copies, policies = _load_copies(transfer.values)
     handlers = [
         replace(
@@ -213,6 +216,16 @@ def _parcel(handler: Handler) -> Parcel:
     copies_retry = any(reference(each) is None for each in (*policy.retry_on, *policy.dead_letter_on))
     on_its_way = replace(handler, function=_on_its_way, retry=RetryPolicy() if copies_retry else policy)
     return Parcel(on_its_way, reference(handler.function), copies_retry)
+
+
+def _hook_parcel(hook: Hook) -> HookParcel:
+    parcel = HookParcel(hook.kind, reference(hook.function))
+    if hook.kind == "import" and parcel.reference is None:
+        raise HandlerError(
+            f"{function_name(hook.function)} runs before the handlers are imported, so it cannot travel with them: put "
+            "it into a module that workers can import"
+        )
+    return parcel
 
 
 def _on_its_way() -> None:

@@ -41,6 +41,7 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "__weakref__",
         "_advertise",
         "_answering",
         "_calls",

@@ -20,6 +20,7 @@ from typing import Final
 
 from rmqclient.backend.reply_topic import reply_queues
 from rmqclient.broker.producers.reply_watch import ReplyWatch
+from rmqclient.broker.producers.requesters import PeerOf, Requesters
 from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
@@ -35,9 +36,6 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request as request_of
 from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, clock, java_hash
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
-
-PeerOf = Callable[[str], Peer | None]
-"""Returns the connection of a producer by its client id; for the thread of the event loop."""
 
 _PATIENCE_S: Final = 10.0
 """How long a requester may take to take a reply. [Broker2Client.callClient]"""
@@ -66,7 +64,7 @@ class Replies:
         self._checks = checks
         self._appends = appends
         self._flushes = flushes
-        self._peer_of = peer_of
+        self._requesters = Requesters(peer_of)
         self._later = later
         self._own: set[tuple[MessageQueue, int]] = set()
         """Replies that came by a request and are in the watched topic, until the watch has seen them."""
@@ -94,11 +92,13 @@ class Replies:
         """End the thread."""
         self._watch.close()
 
-    def expect(self, message: Incoming) -> None:
-        """Look for the reply to a request that is about to be stored. For any thread."""
+    def expect(self, message: Incoming, peer: Peer) -> None:
+        """Look for the reply to a request that came from a peer and is about to be stored. For any thread."""
+        client_id = message.properties["REPLY_TO_CLIENT"]
+        self._requesters.note(client_id, peer)
         ttl = message.properties.get("TTL", "")
         ttl_ms = int(ttl) if ttl.isdecimal() and len(ttl) < 12 else _DEFAULT_TTL_MS
-        self._watch.expect(message.properties["REPLY_TO_CLIENT"], ttl_ms / 1000)
+        self._watch.expect(client_id, ttl_ms / 1000)
 
     def _reply(self, request: Request) -> Frame | None:
         if not self._checks.is_open(request.fields["topic"]):
@@ -140,7 +140,7 @@ class Replies:
             failure = "reply message properties[REPLY_TO_CLIENT] is null"
             answer, end = self._stored(request, reply)
             return self._flushed(request, answer, end, failure)
-        peer = self._peer_of(client_id)
+        peer = self._requesters.peer(client_id)
         pushed = None if peer is None else _push(request.fields, reply)
         answer, end = self._stored(request, self._for_local_eyes(reply, client_id))
         if peer is None or pushed is None:
@@ -186,7 +186,7 @@ class Replies:
         if place in self._own:
             self._own.discard(place)
             return
-        peer = self._peer_of(reply.properties.get("REPLY_TO_CLIENT", ""))
+        peer = self._requesters.peer(reply.properties.get("REPLY_TO_CLIENT", ""))
         if peer is not None:
             peer.call(_push_of(reply, peer.local), _PATIENCE_S, _forget)
 

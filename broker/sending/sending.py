@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.incoming import Incoming
@@ -27,7 +27,8 @@ from rmqclient.remoting.frame import Frame
 class Sending:
     """Stores messages and says where they are. ``later`` lets a thread of the pool answer a request.
 
-    ``expect_reply`` is told of requests before they are stored. A batch has ``most_bytes`` at most.
+    ``expect_reply`` is told of requests, and by which peer they came, before they are stored. A batch has
+    ``most_bytes`` at most.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Sending:
         appends: Appends,
         flushes: Flushes,
         most_bytes: int,
-        expect_reply: Callable[[Incoming], None],
+        expect_reply: Callable[[Incoming, Peer], None],
         later: Callable[[Handler, Request], None],
     ) -> None:
         self._settings = settings
@@ -95,7 +96,7 @@ class Sending:
         is_half = message.is_half and not (message.reconsume_times and wait.level)
         is_patient = _waits_for_flush(properties, is_kept=is_half or wait.level > 0)
         if "REPLY_TO_CLIENT" in properties:
-            self._expect_reply(message)
+            self._expect_reply(message, request.peer)
         result = self._appends.append(message, wait, is_half=is_half)
         assert result.offset_message_id is not None
         answer = stored(

@@ -20,6 +20,10 @@ commit log files                 files that the next run finds and compares inst
 manifest without ``pending``     the larger archive
 ===============================  =================================================================================
 
+Retention may remove what a killed run was uploading before the next run comes. The objects that stay then without a
+name in the manifest are removed by that run, at its end: they would be in a plain copy. Where it may not remove
+objects, it says so and goes on.
+
 One archiver at a time works for a store, under an advisory lock on the store's directory. An archiver on another host,
 for a copy of the store, is noticed by the sequence number of the manifest.
 """
@@ -27,7 +31,9 @@ for a copy of the store, is noticed by the sequence number of the manifest.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,7 +42,7 @@ from pathlib import Path
 
 from rmqclient.archive import manifest as archive_manifest
 from rmqclient.archive import uploads as archive_uploads
-from rmqclient.archive.errors import ArchiveBusy, ArchiveMismatch
+from rmqclient.archive.errors import ArchiveBusy, ArchiveError, ArchiveMismatch
 from rmqclient.archive.manifest import (
     HEAD_BYTES,
     LOG_DIRECTORY,
@@ -56,6 +62,8 @@ from rmqclient.store.files.cold_reads import ColdReads
 from rmqclient.store.inspect.reading import StoreReader, open_reader
 from rmqclient.store.log import shape
 from rmqclient.store.log.consume_queue import ENTRY
+
+_log = logging.getLogger(__name__)
 
 _PART_BYTES = 1 << 30
 _FILES_A_PART = 64
@@ -115,7 +123,8 @@ class _Archiver:
         self._log_bytes = reader.log_files.file_bytes
         self._entries_per_file = reader.consume_queues.entries_per_file
         self._manifest = self._open_manifest()
-        self._unfinished = {file.begin for file in self._manifest.commit_log.pending}
+        self._left = list(self._manifest.commit_log.pending)
+        self._unfinished = {file.begin for file in self._left}
         """Commit log files that a killed run may have uploaded, and with them consume queue files."""
         self._queues = {queue.queue: queue for queue in self._manifest.queues}
         self._held = ColdReads(_FILES_A_PART, any_size=True)
@@ -130,6 +139,8 @@ class _Archiver:
         todo = [base for base in sealed if base >= end]
         for part in self._parts(todo):
             self._archive_part(part)
+        if self._left:
+            self._remove_left()
         if not self._manifest.sequence:  # nothing is sealed yet; with a manifest, readers find an archive
             self._write_manifest()
         done, queue_files = self._uploads.done, self._queue_archiver.sealed_files
@@ -171,12 +182,30 @@ class _Archiver:
         if there and not log.files and there[0] is not pending[0]:
             queues = [self._queue_archiver.begun_at(queue, there[0].begin) for queue in queues if queue is not None]
         files = [self._archive_log_file(file) for file in there]
-        log.pending = []
+        log.pending = self._left
         if files:
             log.files = [*log.files, *files]
             log.begin, log.end = log.files[0].begin, log.files[-1].begin + self._log_bytes
             self._queues |= {queue.queue: queue for queue in queues if queue is not None}
             self._manifest.queues = [self._queues[queue] for queue in sorted(self._queues)]
+        self._write_manifest()
+
+    def _remove_left(self) -> None:
+        """Remove the objects of a killed run that still have no name in the manifest.
+
+        The manifest is written before: from then on an archiver elsewhere that was thought dead cannot name them.
+        """
+        self._write_manifest()
+        named = self._manifest.objects()
+        try:
+            there = [name for each in (QUEUE_DIRECTORY, LOG_DIRECTORY) for name in self._storage.names(each)]
+            for name in there:
+                if name not in named and _OURS.fullmatch(name):
+                    self._storage.remove(name)
+        except ArchiveError as error:
+            _log.warning("what a killed run has left stays in the archive: %s", error)
+            return
+        self._manifest.commit_log.pending = []
         self._write_manifest()
 
     def _hold(self, base: int) -> bool:
@@ -274,6 +303,7 @@ class _Archiver:
         return (self._held.read(path, size, position, part) for position in range(0, size, part))
 
 
+_OURS = re.compile(rf"(?:{LOG_DIRECTORY}|{QUEUE_DIRECTORY}/[^/]+/[0-9]+)/[0-9]{{20}}")
 _OF_A_STORE = "lock"
 _OTHER_STORE = (
     "the archive is another store's, or this store has lost data; nothing was written; give each store a URL of its own"

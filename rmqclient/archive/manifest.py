@@ -11,7 +11,7 @@ field                                 meaning
 ``commit_log.files[]``                ``file`` (its first byte, 20 digits), ``crc32`` of all of it, ``head_crc32`` of
                                       its first 4,096 bytes
 ``commit_log.pending[]``              ``file`` and ``head_crc32`` of files whose upload has begun; a killed archiver
-                                      leaves them here
+                                      leaves them here, until a later one has removed what nobody can complete
 ``queues[]``                          ``topic``, ``queue_id``, and the queue offsets ``min_offset`` to ``max_offset``
                                       (exclusive) of the archived messages
 ``queues[].files[]``                  ``file`` (its first byte, 20 digits), ``entries``, the number that
@@ -122,6 +122,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     consume_queue_file_entries: Annotated[int, msgspec.Meta(ge=1, le=_LARGEST_FILE // _ENTRY_BYTES)]
     commit_log: CommitLog = msgspec.field(default_factory=CommitLog)
     queues: list[ArchivedQueue] = []
+
+    def objects(self) -> set[str]:
+        """Return the names of the objects that count."""
+        logs = {log_file_name(file.begin) for file in self.commit_log.files}
+        return logs | {queue_file_name(queue.queue, file.first) for queue in self.queues for file in queue.files}
 
     def render(self) -> bytes:
         """Return the JSON text of the manifest."""

@@ -113,6 +113,21 @@ class Storage:
             if self._is_local:
                 sync_directory(Path(place).parent)
 
+    def names(self, directory: str) -> list[str]:
+        """Return the names of all objects below a directory, sorted; none without it. Raises ArchiveError."""
+        from pyarrow import fs
+
+        with self._archive_errors(f"{directory} cannot be listed"):
+            self._forget_listings()
+            below = fs.FileSelector(self._place(directory), allow_not_found=True, recursive=True)
+            found = [info.path for info in self._files.get_file_info(below) if info.is_file]
+            return sorted(path.removeprefix(f"{self._path}/") for path in found)
+
+    def remove(self, name: str) -> None:
+        """Remove an object. Raises ArchiveError, also where it may not be removed."""
+        with self._archive_errors(f"{name} cannot be removed"):
+            self._files.delete_file(self._place(name))
+
     def remove_leftovers(self) -> None:
         """Remove the leftovers of killed writers. Only while no other process writes. Raises ArchiveError."""
         if not self._puts_are_atomic and self.is_there(TEMPORARY):

@@ -15,7 +15,12 @@ from __future__ import annotations
 import logging
 from contextvars import ContextVar
 
+from rmqclient.backend.group_protocols import Grant
+from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.keeper import Keeper
+from rmqclient.steps.steps import Steps
+from rmqclient.store import give_steps
 
 FIELDS = ("message_id", "topic", "group", "attempt")
 """What log lines show of a message."""
@@ -24,12 +29,19 @@ FIELDS = ("message_id", "topic", "group", "attempt")
 class Current:
     """What one thread or one coroutine handles now."""
 
-    __slots__ = ("group", "message")
+    __slots__ = ("grant", "group", "keeper", "message", "steps")
 
-    def __init__(self, group: str, message: ReceivedMessage | None = None) -> None:
+    grant: Grant
+    """Of the queue that the message came from. Set before the first message."""
+
+    def __init__(self, group: str, keeper: Keeper | None = None) -> None:
         self.group = group
-        self.message = message
+        self.keeper = keeper
+        """Makes the steps of messages; None where there are none."""
+        self.message: ReceivedMessage | None = None
         """Of a batch, its first message. None while no handler runs."""
+        self.steps: Steps | None = None
+        """Of the message, or of one before it; None if nobody asked."""
 
     def enter(self) -> None:
         """Make this what the running thread or coroutine, and what it starts from now on, handles."""
@@ -66,6 +78,30 @@ def fields_of(message: ReceivedMessage, group: str) -> dict[str, str | int]:
     }
 
 
+def steps_of(message: ReceivedMessage) -> Steps:
+    """Return the steps of the message that the running handler was called with: what ``message.steps`` is.
+
+    Raises HandlerError for any other message, and as :meth:`rmqclient.steps.keeper.Keeper.steps`.
+    """
+    current = _current.get()
+    if current is None or current.keeper is None or current.message is None:
+        raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
+    if current.steps is not None and current.steps.message is message:
+        return current.steps
+    steps = current.keeper.steps(message, current.grant)
+    if message is not current.message:
+        raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
+    current.steps = steps
+    return steps
+
+
+def begun_steps(message: ReceivedMessage) -> Steps | None:
+    """Return the steps of a message whose call has ended just now, if its handler asked for them."""
+    current = _current.get()
+    steps = None if current is None else current.steps
+    return steps if steps is not None and steps.message is message else None
+
+
 class MessageFields(logging.Filter):
     """Gives each log record ``message_id``, ``topic``, ``group`` and ``attempt``; it lets every record through.
 
@@ -80,3 +116,6 @@ class MessageFields(logging.Filter):
             if name not in record.__dict__:
                 setattr(record, name, fields.get(name, ""))
         return True
+
+
+give_steps(steps_of)

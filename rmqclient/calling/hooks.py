@@ -63,7 +63,7 @@ CallMiddleware: TypeAlias = Callable[[HandlerCall], Iterator[None]] | Callable[[
 Lifespan: TypeAlias = Callable[[], Iterator[None]] | Callable[[], AsyncIterator[None]]
 Occasion: TypeAlias = Callable[[], None] | Callable[[], Awaitable[None]]
 
-Kind: TypeAlias = Literal["middleware", "send_middleware", "lifespan", "startup", "shutdown"]
+Kind: TypeAlias = Literal["middleware", "send_middleware", "lifespan", "import", "startup", "shutdown"]
 
 _GENERATORS = {"middleware": "def timed(call): ... yield ...", "lifespan": "def pool(): ... yield ..."}
 
@@ -80,7 +80,7 @@ class Hook:
             raise HandlerError(f"{self.kind} {self.function!r} is no function")
         name = f"{self.kind.replace('_', ' ')} {function_name(self.function)}"
         is_generator = inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function)
-        if self.kind in ("startup", "shutdown") and is_generator:
+        if self.kind in ("import", "startup", "shutdown") and is_generator:
             raise HandlerError(f"{name} contains `yield`, so calling it would run nothing of it: use @app.lifespan")
         if self.kind in _GENERATORS and not is_generator:
             raise HandlerError(f"{name} must contain one `yield`: write it as `{_GENERATORS[self.kind]}`")

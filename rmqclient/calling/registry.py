@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from rmqclient.calling.dependencies import Function
@@ -12,6 +13,7 @@ Around = TypeVar("Around", bound=CallMiddleware)
 AroundSend = TypeVar("AroundSend", bound=SendMiddleware)
 Life = TypeVar("Life", bound=Lifespan)
 Event = TypeVar("Event", bound=Occasion)
+Setup = TypeVar("Setup", bound=Callable[[], object])
 
 
 class HookRegistry:
@@ -36,6 +38,16 @@ class HookRegistry:
         raises at the start, the process takes no message. Raises HandlerError for a function without ``yield``.
         """
         self._hook("lifespan", function)
+        return function
+
+    def on_import(self, function: Setup) -> Setup:
+        """Run a plain function in each worker before it imports the handlers, such as ``app.on_import(django.setup)``.
+
+        It has run in the process that starts the workers, or that process could not have imported the handlers: there
+        it is not called. It must stand in a module that workers can import, or HandlerError is raised when they are
+        started.
+        """
+        self.hooks.add("import", function)
         return function
 
     def on_startup(self, function: Event) -> Event:

@@ -64,7 +64,7 @@ class Calls:
 
     def rest(self) -> None:
         """Say that no handler runs in this thread any more."""
-        self.current.message = None
+        self.current.message = self.current.steps = None
         self.running_slot.rest()
         self.running = 0
 

@@ -28,6 +28,7 @@ from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
+from rmqclient.steps.keeper import Keeper
 from rmqclient.tracing.incoming import observed
 from rmqclient.tracing.observers import Observer
 
@@ -45,6 +46,7 @@ class Delivery(ABC, Generic[Queue]):
         self._membership = membership
         self._config = config
         self._callers = callers
+        self._keeper = Keeper(backend, handler)
         call = callers.of(handler)
         self._call = Replier(backend).answering(handler, call) if handler.replies else call
         self._calls = [Calls() for _ in range(self._call_count(handler))]
@@ -83,7 +85,7 @@ class Delivery(ABC, Generic[Queue]):
         """Begin to deliver. Raises TableFull, StoreBusy."""
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
-            calls.current = Current(self._handler.group)
+            calls.current = Current(self._handler.group, self._keeper)
         for thread in self._threads:
             thread.start()
 

@@ -21,6 +21,7 @@ from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import StepsEnd
 from rmqclient.store.errors import QueueError
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class Suspension:
         """Return how many seconds the messages of one call wait; 0 when they have become dead letters instead."""
         message = messages[0]
         attempt = message.delivery_attempt
+        if isinstance(error, StepsEnd):  # another member goes on with the message
+            return self._clamped(self._pause_s)
         asked = isinstance(error, Suspend)
         if self._policy.outcome(attempt, None if asked else error) is Outcome.DEAD_LETTER:
             failure = Failure.raised(error, attempt, self._retries.client_id)

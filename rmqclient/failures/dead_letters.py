@@ -20,9 +20,11 @@ the application's properties, an empty history, and ``ORIGIN_MESSAGE_ID`` of the
 from __future__ import annotations
 
 import fcntl
+import heapq
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,27 +143,57 @@ class GroupLetters:
 
 
 def groups(letters: Letters) -> list[GroupLetters]:
-    """Return the groups that have dead letters, sorted."""
+    """Return the groups that have dead letters, sorted.
+
+    Reads the journal and where the queues begin and end, and no letter. So a damaged one counts as waiting, and one
+    that got the place of a settled one after a power cut counts as settled.
+    """
+    backend = open_backend(letters)
+    settled: defaultdict[str, defaultdict[int, list[Done]]] = defaultdict(lambda: defaultdict(list))
+    for (topic, offset, _), done in _settled(backend).items():
+        settled[topic][offset].append(done)
     found = []
-    for topic in open_backend(letters).topics():
+    for topic in backend.topics():
         if topic.startswith(DEAD_LETTER_PREFIX):
+            spans = [range(*backend.span(queue)) for queue in backend.queues(topic)]
+            ended: list[Done] = []
+            for offset, done_there in settled[topic].items():
+                there = sum(offset in span for span in spans)
+                ended += done_there[-there:] if there else []
+            waiting = sum(map(len, spans)) - len(ended)
             group = topic.removeprefix(DEAD_LETTER_PREFIX)
-            done = [letter.done for letter in select(letters, group, Selection(done=True))]
-            found.append(GroupLetters(group, done.count(None), done.count("replayed"), done.count("purged")))
+            found.append(GroupLetters(group, waiting, ended.count("replayed"), ended.count("purged")))
     return found
 
 
 def select(letters: Letters, group: str, selection: Selection, limit: int | None = None) -> Iterator[DeadLetter]:
-    """Yield the chosen dead letters of a group, the oldest first. Damaged ones are passed over."""
+    """Yield the chosen dead letters of a group, the oldest first. Damaged ones are passed over.
+
+    Nothing is read beyond the last letter of ``limit``.
+    """
     backend = open_backend(letters)
     settled = _settled(backend)
     found = 0
     for message in _messages(backend, dead_letter_topic(group)):
         letter = DeadLetter(group, message, settled.get(_name(message)))
         if selection.has(letter):
-            if limit is not None and found >= limit:
-                return
+            yield letter
             found += 1
+            if found == limit:
+                return
+
+
+def newest(letters: Letters, group: str, *, done: bool = False) -> Iterator[DeadLetter]:
+    """Yield the dead letters of a group, the newest first; with ``done``, replayed and purged ones, too.
+
+    Reads no further than it is asked to. Damaged letters are passed over.
+    """
+    backend = open_backend(letters)
+    settled = _settled(backend)
+    by_queue = [_newest_of(backend, queue) for queue in _queues(backend, dead_letter_topic(group))]
+    for message in heapq.merge(*by_queue, key=lambda each: each.store_timestamp, reverse=True):
+        letter = DeadLetter(group, message, settled.get(_name(message)))
+        if done or letter.done is None:
             yield letter
 
 
@@ -201,12 +233,24 @@ def purge(letters: Letters, group: str, selection: Selection, *, limit: int | No
 
 
 def _messages(backend: Backend, topic: str) -> Iterator[ReceivedMessage]:
-    try:
-        queues = backend.queues(topic)
-    except UnknownTopic:
-        return
-    for queue in queues:
+    for queue in _queues(backend, topic):
         yield from _messages_of(backend, queue, range(*backend.span(queue)))
+
+
+def _queues(backend: Backend, topic: str) -> list[MessageQueue]:
+    try:
+        return backend.queues(topic)
+    except UnknownTopic:
+        return []
+
+
+def _newest_of(backend: Backend, queue: MessageQueue) -> Iterator[ReceivedMessage]:
+    begin, end = backend.span(queue)
+    while begin < end:
+        offsets = range(max(begin, end - _READ_AT_ONCE), end)
+        found = [each for each in _messages_of(backend, queue, offsets) if each.queue_offset in offsets]
+        yield from reversed(found)
+        end = offsets.start
 
 
 def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:

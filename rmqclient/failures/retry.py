@@ -160,6 +160,11 @@ def origin_message_id(message: ReceivedMessage) -> str:
     return message.properties.get("ORIGIN_MESSAGE_ID") or message.offset_message_id
 
 
+def waiting_properties(message: ReceivedMessage) -> dict[str, str]:
+    """Return the properties of a copy of a message that waits for its next delivery, whatever it waits for."""
+    return _without_wait({**message.properties, **_origin(message)})
+
+
 class Retries:
     """Stores the failed messages of one group; safe for threads."""
 
@@ -199,12 +204,7 @@ class Retries:
 
     @staticmethod
     def _properties(message: ReceivedMessage, failures: tuple[Failure, ...]) -> dict[str, str]:
-        origin = {
-            "RETRY_TOPIC": origin_topic(message),
-            "ORIGIN_MESSAGE_ID": origin_message_id(message),
-            "WAIT": "false",
-        }
-        return with_failures({**message.properties, **origin}, failures)
+        return with_failures({**message.properties, **_origin(message)}, failures)
 
     def _append(
         self,
@@ -227,6 +227,14 @@ class Retries:
             due_ms=due_ms,
         )
         flush(self._backend, self._sender, result)
+
+
+def _origin(message: ReceivedMessage) -> dict[str, str]:
+    return {
+        "RETRY_TOPIC": origin_topic(message),
+        "ORIGIN_MESSAGE_ID": origin_message_id(message),
+        "WAIT": "false",
+    }
 
 
 def _without_wait(properties: dict[str, str]) -> dict[str, str]:

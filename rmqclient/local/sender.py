@@ -7,7 +7,7 @@ from datetime import timedelta
 from rmqclient.backend.futures import SendFuture
 from rmqclient.codecs import encoded
 from rmqclient.local.flushes import Flushes
-from rmqclient.message import Message, SendResult
+from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import Appender, Durability, MessageStore
 from rmqclient.store.append.write_buffer import WriteBuffer
 
@@ -61,6 +61,10 @@ class LocalSender:
     def cancel(self, message_id: str) -> bool:
         """Cancel a message that waits for its time. False when it does not wait."""
         return self._store.timer.cancel(message_id, appender=self._appender)
+
+    def deliver_early(self, message: ReceivedMessage) -> SendResult | None:
+        """Deliver a message of the timer before its time; None when its wait has ended."""
+        return self._store.timer.deliver_early(message, appender=self._appender)
 
     def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
         """Return when the log is on the disk up to an offset; None stands for all that is in it.

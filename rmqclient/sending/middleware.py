@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
+from rmqclient.backend.around import Outgoing, Send, SendAsync, SenderAround
 from rmqclient.backend.futures import SendFuture
-from rmqclient.backend.protocols import Buffer, Sender
+from rmqclient.backend.protocols import Sender
 from rmqclient.errors import QueueError
 from rmqclient.message import Message, SendResult
 
@@ -44,111 +44,38 @@ class Sending:
 
 SendMiddleware: TypeAlias = Callable[[Sending], Iterator[None]]
 
+_Sent = TypeVar("_Sent")
 
-class SurroundedSender:
+
+class SurroundedSender(SenderAround):
     """Runs middleware around ``sender``; the functions are generator functions, the outermost first."""
 
     def __init__(self, sender: Sender, middleware: Sequence[SendMiddleware]) -> None:
-        self._sender = sender
+        super().__init__(sender)
         self._managers = [contextmanager(each) for each in middleware]
-        self.check_usable = sender.check_usable
-        self.encoded = sender.encoded
-        self.append_copy = sender.append_copy
-        self.cancel = sender.cancel
-        self.wait_until_flushed = sender.wait_until_flushed
-        self.close = sender.close
 
-    def append(
-        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
-    ) -> SendResult:
-        """Append a message."""
-        return self._one(
-            message, sharding_key, lambda each: self._sender.append(each, sharding_key, delay_level, due_ms)
-        )
+    def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
+        """Send in the middle of all middleware."""
 
-    def append_async(
-        self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
-    ) -> SendFuture:
-        """Append a message without waiting."""
+        def keep(sending: Sending) -> list[SendResult]:
+            sending.results = send(sending.messages)
+            return sending.results
 
-        def append(sending: Sending) -> SendFuture:
-            future = self._sender.append_async(sending.messages[0], sharding_key, delay_level, due_ms)
+        return self._surrounded(outgoing, keep)
+
+    def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
+        """Begin to send in the middle of all middleware."""
+
+        def keep(sending: Sending) -> SendFuture:
+            future = send(sending.messages)
             if future.done() and not future.cancelled() and future.exception() is None:
                 sending.results = [future.result()]
             return future
 
-        found: SendFuture = self._surround([message], sharding_key, append)
-        return found
+        return self._surrounded(outgoing, keep)
 
-    def append_batch(
-        self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
-    ) -> list[SendResult]:
-        """Append messages of one topic to one queue, all or none."""
-        return self._many(
-            messages, sharding_key, lambda all_: self._sender.append_batch(all_, sharding_key, delay_level, due_ms)
-        )
-
-    def append_inner_batch(
-        self,
-        messages: Sequence[Message],
-        pack: Callable[[bytes], tuple[bytes, int]],
-        sharding_key: str | None = None,
-        *,
-        most_bytes: int,
-    ) -> list[SendResult]:
-        """Append messages as one record."""
-        return self._many(
-            messages,
-            sharding_key,
-            lambda all_: self._sender.append_inner_batch(all_, pack, sharding_key, most_bytes=most_bytes),
-        )
-
-    def append_once(
-        self,
-        message: Message,
-        key: str,
-        within: timedelta | None,
-        sharding_key: str | None,
-        delay_level: int,
-        due_ms: int,
-    ) -> SendResult:
-        """Append a message, unless one was appended with this key before."""
-        return self._one(
-            message,
-            sharding_key,
-            lambda each: self._sender.append_once(each, key, within, sharding_key, delay_level, due_ms),
-        )
-
-    def append_half(
-        self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
-    ) -> SendResult:
-        """Append the half message of a transaction."""
-        return self._one(
-            message, sharding_key, lambda each: self._sender.append_half(each, group, sharding_key, immunity_s)
-        )
-
-    def buffer(self, limit_bytes: int) -> Buffer:
-        """Return a buffer whose messages middleware sees when they are put into it."""
-        return _SurroundedBuffer(self._sender.buffer(limit_bytes), self._surround)
-
-    def _one(self, message: Message, sharding_key: str | None, append: Callable[[Message], SendResult]) -> SendResult:
-        return self._many([message], sharding_key, lambda messages: [append(messages[0])])[0]
-
-    def _many(
-        self,
-        messages: Sequence[Message],
-        sharding_key: str | None,
-        append: Callable[[list[Message]], list[SendResult]],
-    ) -> list[SendResult]:
-        def send(sending: Sending) -> list[SendResult]:
-            sending.results = append(sending.messages)
-            return sending.results
-
-        found: list[SendResult] = self._surround(messages, sharding_key, send)
-        return found
-
-    def _surround(self, messages: Sequence[Message], sharding_key: str | None, send: Callable[[Sending], Any]) -> Any:
-        sending = Sending(list(messages), sharding_key)
+    def _surrounded(self, outgoing: Outgoing, send: Callable[[Sending], _Sent]) -> _Sent:
+        sending = Sending(list(outgoing.messages), outgoing.sharding_key)
         with ExitStack() as stack:
             for manager in self._managers:
                 stack.enter_context(manager(sending))
@@ -156,22 +83,3 @@ class SurroundedSender:
         raise QueueError(
             "middleware of a send swallowed its error, so that there is no result: raise it again, or another one"
         )
-
-
-class _SurroundedBuffer:
-    """A buffer with middleware around what is put into it."""
-
-    def __init__(self, buffer: Buffer, surround: Callable[..., Any]) -> None:
-        self._buffer = buffer
-        self._surround = surround
-        self.flush = buffer.flush
-        self.close = buffer.close
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing is stored any more."""
-        return self._buffer.is_closed
-
-    def add(self, message: Message, sharding_key: str | None) -> None:
-        """Take a message."""
-        self._surround([message], sharding_key, lambda sending: self._buffer.add(sending.messages[0], sharding_key))

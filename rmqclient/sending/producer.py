@@ -67,25 +67,19 @@ class Producer:
         _check_write_buffer(write_buffer_bytes, config)
         compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
-        settings = config or self._backend.config
         try:
+            settings = config or self._backend.config
             _check_write_buffer(write_buffer_bytes, settings)
-        except ValueError:
+            self._is_sync = settings.durability is Durability.SYNC
+            self._queue_count = settings.default_queue_count
+            self._max_opened_body_bytes = settings.max_opened_body_bytes
+            self._observers: list[Observer] = [MessageTrace(self._backend, self.group)] if message_trace else []
+            self._observers += observers_of(self._backend)
+            self._sender = self._wrapped(compressor, middleware)
+            self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
+        except BaseException:
             self._backend.close()
             raise
-        self._is_sync = settings.durability is Durability.SYNC
-        self._queue_count = settings.default_queue_count
-        self._max_opened_body_bytes = settings.max_opened_body_bytes
-        self._sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
-        if compressor is not None:
-            self._sender = CompressingSender(self._sender, compressor, self._backend.config.max_body_bytes)
-        self._trace = MessageTrace(self._backend, self.group) if message_trace else None
-        self._observers: list[Observer] = [*([self._trace] if self._trace else []), *observers_of(self._backend)]
-        for observer in self._observers:
-            self._sender = ObservedSender(self._sender, observer, self.group)
-        if middleware:
-            self._sender = SurroundedSender(self._sender, middleware)
-        self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         self._requester = Requester(self._backend)
         self._replier = Replier(self._backend)
         fork.register(self)
@@ -317,6 +311,20 @@ class Producer:
             self._sender.wait_until_flushed()
         return cancelled
 
+    def signal(self, message_id: str, name: str, payload: object = None, *, group: str) -> bool:
+        """Tell a message of a group what its handler waits for with ``step.wait_for(name)``, now or later.
+
+        ``message_id`` is that of the message, and ``payload`` what ``wait_for`` returns; it is encoded as a body. The
+        first signal of a name counts. Returns whether the message was waiting and is delivered now; when it begins to
+        wait later, it goes on at once. The signal is as durable as a message that was sent.
+
+        Raises StepError if no message has the id, StepRejected for a name or a payload that cannot be stored,
+        NotOnCluster, InvalidName, and as :meth:`send`.
+        """
+        from rmqclient.steps.signals import signal  # noqa: PLC0415 - who only sends needs nothing of it
+
+        return signal(self._backend, group, message_id, name, payload)
+
     def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
         """Put one message into the write buffer. It is stored within 200 ms, or when the buffer is full.
 
@@ -397,8 +405,8 @@ class Producer:
                 sender, self._sender = self._sender, CLOSED
                 sender.close()
                 self._requester.close()
-                if self._trace is not None:
-                    self._trace.close()
+                for observer in self._observers:
+                    observer.close()
                 self._backend.close()
 
     def __enter__(self) -> Self:
@@ -408,6 +416,15 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
+        """Return the backend's sender with around it what this producer is to have."""
+        sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
+        if compressor is not None:
+            sender = CompressingSender(sender, compressor, self._backend.config.max_body_bytes)
+        for observer in self._observers:
+            sender = ObservedSender(sender, observer)
+        return SurroundedSender(sender, middleware) if middleware else sender
 
     def _open_buffer(self) -> Buffer:
         self._sender.check_usable()
@@ -431,6 +448,7 @@ class Producer:
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
+        self._observers = []  # and so are those that hand over what observers collected
 
 
 def _meant(

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Self
 
 from rmqclient.app import App
@@ -33,6 +29,7 @@ from rmqclient.store import HALF_TOPIC, StoreConfig, clock, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 from rmqclient.testing import processes
+from rmqclient.testing.directory import kit_directory
 from rmqclient.testing.processes import Consumer, Workers
 from rmqclient.testing.recorder import Drained, DrainTimeout, Recorder
 from rmqclient.testing.sent import Where, complaint, matches, messages
@@ -53,7 +50,6 @@ _FIRST_LOOK_S = 0.0001
 _LONGEST_LOOK_S = 0.002
 _ANSWERED_S = 1.0
 _COUNTED = ("handled", "failed", "dead_lettered")
-_ROOM_BYTES = 256 << 20
 
 
 class Kit:
@@ -69,9 +65,11 @@ class Kit:
         self._recorder = Recorder()
         self._consumer: PushConsumer | None = None
         self._workers: Workers | None = None
+        self._counted = (0, 0, 0)
+        """What the groups had done when the workers began, or at the end of the last drain beside them."""
         self._crons: list[CronSender] = []
         try:
-            self.root = self._stack.enter_context(_directory()) / "store"
+            self.root = self._stack.enter_context(kit_directory()) / "store"
             """The directory of the store, for code under test that opens it by itself."""
             self.root.mkdir()
             clock.make(self.root)
@@ -118,12 +116,16 @@ class Kit:
         Messages that wait for a time stay where they are: :meth:`advance` the clock. With ``raises``, the first
         exception that a handler raised is raised here when all is done; failures that :meth:`failing` asked for are
         not. Raises DrainTimeout when handlers are still at work after ``timeout_s`` real seconds.
+
+        Beside :meth:`workers`, which handle a message as soon as it is sent, this tells what happened since they began
+        or since the last drain.
         """
-        before = self._totals()
+        before = self._totals() if self._workers is None else self._counted
         self._recorder.begin()
         with self.running() as consumer:
             self._wait_until(lambda: self._is_drained(consumer), timeout_s)
-        handled, failed, dead = (now - then for now, then in zip(self._totals(), before, strict=True))
+        self._counted = self._totals()
+        handled, failed, dead = (now - then for now, then in zip(self._counted, before, strict=True))
         drained = Drained(handled, failed, dead, self._recorder.raised)
         if raises:
             drained.check()
@@ -199,6 +201,7 @@ class Kit:
         memory stays there.
         """
         self._leave_groups()
+        self._counted = self._totals()
         with processes.workers(self.root, self.apps, count) as pids:
             self._workers = Workers(self._store, self.apps)
             try:
@@ -336,22 +339,3 @@ class Kit:
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
-
-
-@contextmanager
-def _directory() -> Iterator[Path]:
-    """Make a directory in memory, if there is room, and remove it at the end."""
-    memory = Path("/dev/shm")  # noqa: S108 - the directory in it is made for this user alone
-    place = memory if _has_room(memory) else None
-    root = Path(tempfile.mkdtemp(prefix="rmq-kit-", dir=place))
-    try:
-        yield root
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-
-
-def _has_room(place: Path) -> bool:
-    try:
-        return os.access(place, os.W_OK) and shutil.disk_usage(place).free >= _ROOM_BYTES
-    except OSError:
-        return False

@@ -14,6 +14,7 @@ from typing import Any
 from rmqclient.handler import Handler
 from rmqclient.names import function_name
 from rmqclient.sending.producer import Producer
+from rmqclient.steps.ends import StepsEnd
 
 _SENDS = ("send", "send_async", "send_once", "send_batch", "send_buffered")
 
@@ -114,6 +115,8 @@ class Recorder:
             if planned is not None:
                 raise planned
             yield
+        except StepsEnd:  # the handler goes on later
+            raise
         except BaseException as error:
             if error is not planned:
                 error.add_note(f"raised by the handler {name}; kit.drain(raises=False) tells of failures instead")

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import StepsEnd
 from rmqclient.tracing.observers import Observer
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class _Watched:
     ) -> None:
         if self._watching is None:
             return
+        if isinstance(error, StepsEnd):  # the call has not failed: it goes on later
+            kind = error = trace = None
         try:
             self._watching.__exit__(kind, error, trace)
         except Exception as raised:  # noqa: BLE001 - for the reason above

@@ -13,13 +13,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from rmqclient.backend.around import Outgoing
 from rmqclient.backend.protocols import Backend
 from rmqclient.codecs import encoded
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store.errors import MessageRejected
 from rmqclient.tracing.dispatcher import Dispatcher
-from rmqclient.tracing.observers import Outgoing
 from rmqclient.tracing.records import EndTransaction, Kind, Outcome, Pub, SubAfter, SubBefore
 
 _MOST_HALVES = 10_000
@@ -32,6 +32,7 @@ class MessageTrace:
     """Traces one producer or consumer. ``group`` is that of the producer, or any of a consumer's."""
 
     def __init__(self, backend: Backend, group: str) -> None:
+        self._group = group
         self._dispatcher = Dispatcher(backend, group)
         self._halves: OrderedDict[str, Message] = OrderedDict()
         self._keeping = threading.Lock()
@@ -57,7 +58,7 @@ class MessageTrace:
             self._dispatcher.put(
                 Pub(
                     at_ms=now - cost_ms,
-                    group=outgoing.group,
+                    group=self._group,
                     topic=message.topic,
                     message_id=result.message_id,
                     tags=message.tags,

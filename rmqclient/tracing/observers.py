@@ -8,28 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from rmqclient.backend.around import Outgoing
 from rmqclient.backend.protocols import Backend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
-
-
-class Outgoing(NamedTuple):
-    """What is about to be sent in one call."""
-
-    messages: Sequence[Message]
-    group: str
-    """Of the producer."""
-    sharding_key: str | None = None
-    delay_level: int = 0
-    due_ms: int = 0
-    """When it is delivered, in ms since 1970; 0 for at once."""
-    is_batch: bool = False
-    is_half: bool = False
-    """It is the half message of a transaction."""
-    is_buffered: bool = False
-    """It is stored later, and nobody learns where it stands."""
 
 
 class Sending(Protocol):

@@ -24,11 +24,11 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from rmqclient.backend.around import Outgoing
 from rmqclient.errors import NotInstalled
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.tracing.observers import Outgoing
 
 try:
     from opentelemetry import context, propagate, trace

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingLike
 from typing import Protocol, Self, TypeAlias, final
 
+from rmqclient.steps.steps import Steps
 from rmqclient.store.message_queue import MessageQueue
 
 LAYOUT: dict[str, int]
@@ -225,6 +226,9 @@ def sent_result(
 def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
     """Return where a message stands, as the result of a send that found it there."""
 
+def give_steps(steps_of: Callable[[ReceivedMessage], Steps]) -> None:
+    """Set what :attr:`ReceivedMessage.steps` returns in this process: the consumers are above the store."""
+
 @final
 class ReceivedMessage:
     """A message of the log. Each field is decoded when it is read."""
@@ -316,6 +320,14 @@ class ReceivedMessage:
 
     def some_properties(self, names: tuple[bytes, ...]) -> dict[str, str]:
         """Return the named ones of :attr:`properties`, without decoding the others."""
+
+    @property
+    def steps(self) -> Steps:
+        """The durable steps of the handler that was called with this message; the first read looks them up.
+
+        Raises RuntimeError in a process without a handler, HandlerError outside of the handler's call and for handlers
+        that have no steps, NotOnCluster, StepsLost, and as a read of the store.
+        """
 
     @property
     def inner_number(self) -> int:

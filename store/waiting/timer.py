@@ -50,6 +50,7 @@ from rmqclient.store.kernel._kernel import (
     TIMER_TOPIC,
     Appender,
     ReceivedMessage,
+    SendResult,
     TimerHeap,
     cancel_timed,
     decode,
@@ -344,6 +345,11 @@ class Timer:
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True
         return False  # if it was rolled meanwhile, the next round finds the new one
+
+    def deliver_early(self, message: ReceivedMessage, appender: Appender) -> SendResult | None:
+        """Deliver a message of the timer before its time. None if its wait has ended. Raises what an append raises."""
+        target = None if self.bits.is_done(message.queue_offset) else self._target_of(message)
+        return None if target is None else deliver_timed(appender, message, target.topic, target.queue_id)
 
     def message(self, number: int) -> ReceivedMessage | None:
         """Return a message of the timer; None if it is damaged or was removed."""

@@ -203,7 +203,7 @@ class SharedInMemoryBackend(InMemoryBackend):
     """The same messages and groups, for a user who leaves them open."""
 
     def __init__(self, owned: InMemoryBackend) -> None:
-        super().__init__()
+        super().__init__(owned.directory)
         self._owned = owned
         self._log, self._groups, self._names = owned._log, owned._groups, owned._names
 

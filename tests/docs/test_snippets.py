@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import PAGES, REPOSITORY, blocks_of, program_of
+from tests.docs.session import SESSION
 
 PAGE = """\
 <!-- before
@@ -27,7 +28,8 @@ print(b)
 ```
 """
 
-PYTHON_PAGES = [page for page in PAGES if blocks_of(page.read_text(encoding="utf-8"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+PYTHON_PAGES = [page for page, text in TEXTS.items() if blocks_of(text) and SESSION not in text]
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())

@@ -9,9 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from rmqclient import App, Message, Producer
+from rmqclient.admin import Admin
 from rmqclient.message import ReceivedMessage
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.testing import Kit
+from tests.client.conftest import wait_for
 
 Rmq = Callable[..., Kit]
 
@@ -57,6 +59,19 @@ def test_a_point_that_nobody_comes_to_is_told(rmq: Rmq, app: App) -> None:
         kit.crash_here("ack_locked")
     with pytest.raises(KeyError):
         kit.crash_here("no such point")
+
+
+def test_what_workers_handled_before_a_drain_is_told_by_it(rmq: Rmq, app: App) -> None:
+    kit = rmq(app)
+    kit.send("orders")
+    assert kit.drain().handled == 1
+    with kit.workers(), Admin(kit.root) as admin:
+        for _ in range(2):
+            kit.send("orders")
+            wait_for(lambda: not any(queue.lag for queue in admin.lag("billing")), "the worker", timeout_s=30)
+            assert kit.drain().handled == 1
+        assert kit.drain().handled == 0
+    assert kit.drain().handled == 0
 
 
 def test_workers_handle_beside_the_test_and_follow_its_clock(rmq: Rmq, app: App) -> None:

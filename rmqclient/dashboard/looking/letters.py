@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rmqclient.backend import Backend
-from rmqclient.failures.dead_letters import DeadLetter, Selection, groups, select
+from rmqclient.failures.dead_letters import DeadLetter, GroupLetters, Selection, newest
 
 READ_AT_MOST = 10_000
-"""Letters of one group that are read for one page."""
+"""Letters of one group that are read for one page with a filter, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,41 +20,36 @@ class Letters:
     shown: list[DeadLetter]
     """The newest first."""
     matching: int
-    by_error: list[tuple[str, int]]
-    """Class of the last failure, and how many, the most first; of all letters of the group that wait."""
     is_complete: bool
-    """False when the group has more than were read."""
+    """False when more may match, among the letters that were not read."""
+    by_error: list[tuple[str, int]]
+    """Class of the last failure, and how many, the most first; of the letters that were read and wait."""
+    read: int | None
+    """How many letters were read, the newest; None for all."""
 
 
-@dataclass(slots=True)
-class Summary:
-    """How many letters each group has; read anew at most once in ten times as long as the reading takes."""
-
-    _counted: list[tuple[str, int, int, int]] = field(default_factory=list)
-    _again_at: float = 0.0
-
-    def of(self, backend: Backend) -> list[tuple[str, int, int, int]]:
-        """Return group, waiting, replayed and purged of each group that has dead letters."""
-        begun = time.monotonic()
-        if begun >= self._again_at:
-            self._counted = [(each.group, each.waiting, each.replayed, each.purged) for each in groups(backend)]
-            self._again_at = begun + 10 * (time.monotonic() - begun)
-        return self._counted
-
-
-def letters_of(backend: Backend, group: str, selection: Selection, error_class: str, limit: int) -> Letters:
-    """Return the letters of a group that are wanted. Only those that are shown are kept while all are read."""
-    newest: deque[DeadLetter] = deque(maxlen=limit)
+def letters_of(backend: Backend, of: GroupLetters, selection: Selection, error_class: str, limit: int) -> Letters:
+    """Return the letters of a group that are wanted. Without a filter, no others are read."""
+    has_filter = bool(error_class) or selection != Selection(done=selection.done)
+    most = READ_AT_MOST if has_filter else limit
     waiting: Counter[str] = Counter()
+    shown: list[DeadLetter] = []
     read = matching = 0
-    for each in select(backend, group, Selection(done=selection.done), READ_AT_MOST + 1):
+    for each in newest(backend, of.group, done=selection.done):
+        if read == most:
+            break
         read += 1
         name = class_of(each)
         waiting[name] += each.done is None
         if selection.has(each) and error_class in ("", name):
             matching += 1
-            newest.append(each)
-    return Letters([*reversed(newest)], matching, (+waiting).most_common(), is_complete=read <= READ_AT_MOST)
+            if len(shown) < limit:
+                shown.append(each)
+    else:
+        return Letters(shown, matching, True, (+waiting).most_common(), None)
+    if not has_filter:
+        matching = of.waiting + (of.replayed + of.purged if selection.done else 0)
+    return Letters(shown, matching, not has_filter, (+waiting).most_common(), read)
 
 
 def class_of(letter: DeadLetter) -> str:

@@ -11,10 +11,10 @@ from starlette.routing import Route
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import brief
-from rmqclient.dashboard.looking.letters import Summary, chosen, class_of, letters_of, name_of
+from rmqclient.dashboard.looking.letters import chosen, class_of, letters_of, name_of
 from rmqclient.errors import QueueError
 from rmqclient.failures import dead_letters
-from rmqclient.failures.dead_letters import DeadLetter, Selection
+from rmqclient.failures.dead_letters import DeadLetter, GroupLetters, Selection
 from rmqclient.failures.retry import dead_letter_topic
 
 _MOST = 500
@@ -26,7 +26,8 @@ def show(request: Request) -> Response:
     desk.live.begin()
     backend = desk.backend()
     group = asked(request, "group")
-    facts: dict[str, Any] = {"group": group, "groups": Summary().of(backend), "letters": None, "wrong": ""}
+    groups = dead_letters.groups(backend)
+    facts: dict[str, Any] = {"group": group, "groups": groups, "letters": None, "wrong": ""}
     filters = {name: asked(request, name) for name in ("error", "class", "topic", "key", "since", "again")}
     if group:
         try:
@@ -38,7 +39,8 @@ def show(request: Request) -> Response:
                 done=bool(filters["again"]),
             )
             limit = asked_number(request, "limit", 100, _MOST)
-            facts["letters"] = letters_of(backend, group, selection, filters["class"], limit)
+            of = next((each for each in groups if each.group == group), GroupLetters(group, 0, 0, 0))
+            facts["letters"] = letters_of(backend, of, selection, filters["class"], limit)
         except WrongInput as error:
             facts["wrong"] = str(error)
     shown = facts["letters"].shown if facts["letters"] else []

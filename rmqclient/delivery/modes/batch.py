@@ -103,6 +103,7 @@ class BatchDelivery(ConcurrentDelivery):
         calls.running = len(batch)
         calls.running_slot.serve(queue.grant.group_queue)
         calls.running_slot.begin_batch(batch)
+        calls.current.grant = queue.grant
         calls.begun += 1
         handled = 0
         kept: list[ReceivedMessage] = []

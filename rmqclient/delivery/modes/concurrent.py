@@ -29,6 +29,7 @@ from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
 from rmqclient.delivery.turns import Relief, Taken
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import StoreBusy
 
 _KEPT_S = 0.005
@@ -126,6 +127,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         calls.running = 1
         queue.enter()
         calls.running_slot.serve(queue.grant.group_queue)
+        current.grant = queue.grant
         begin = calls.running_slot.begin
         for message in calls.unfinished:
             if turns.stopping or queue.revoked:
@@ -136,7 +138,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             try:
                 call(message)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-                calls.running_slot.fail(1)
+                calls.running_slot.fail(failures_in(error))
                 if not self.send_back.failed(queue, message, error):
                     kept.append(message)
             else:

@@ -26,6 +26,7 @@ from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import StoreBusy
 
 
@@ -106,12 +107,14 @@ class CoroutineDelivery(ConcurrentDelivery):
         calls.running = 1
         calls.running_slot.serve(queue.grant.group_queue)
         calls.running_slot.begin(message)
-        Current(self._handler.group, message).enter()
+        current = Current(self._handler.group, self._keeper)
+        current.grant, current.message = queue.grant, message
+        current.enter()
         kept: list[ReceivedMessage] = []
         try:
             await self._call(message)
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
-            calls.running_slot.fail(1)
+            calls.running_slot.fail(failures_in(error))
             if not await asyncio.to_thread(self.send_back.failed, queue, message, error):
                 kept.append(message)
         else:

@@ -123,7 +123,8 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         pause_s: float | None = None
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
         calls.running = 1
-        calls.running_slot.serve(queue.grant.group_queue)
+        calls.running_slot.serve(grant.group_queue)
+        current.grant = grant
         while grant.valid and not (turns.stopping or queue.revoked):
             message = messages[0]
             calls.begun += 1

@@ -143,6 +143,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         queue.enter()
         calls.running = 1
         calls.running_slot.serve(queue.grant.group_queue)
+        calls.current.grant = queue.grant
         done = 0
         for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
             if not self._begin(queue, messages[0]):

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from rmqclient.calling.current import fields_of
+from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.failures.failure import DEATH, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import Lost, StepsEnd
+from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
 
 _log = logging.getLogger(__name__)
@@ -50,6 +52,8 @@ class SendBack:
 
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
+        if isinstance(error, StepsEnd):
+            return self._ended(queue, message, error)
         queue.grant.count_failed(1)
         failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
         deaths = [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
@@ -64,6 +68,29 @@ class SendBack:
             return False
         self._counters.add(failed=1)
         return True
+
+    def _ended(self, queue: ConcurrentQueue, message: ReceivedMessage, end: StepsEnd) -> bool:
+        """Give back a message that goes on later, or elsewhere. False when that cannot be stored."""
+        if not isinstance(end, Lost):
+            try:
+                end.store()
+            except (QueueError, OSError, MemoryError) as error:
+                _log.error(
+                    "group %s: message %s cannot be stored for later (%s), so it is kept in place: %s: %s",
+                    self._group, message.message_id, end, type(error).__name__, error,
+                    extra=fields_of(message, self._group),
+                )  # fmt: skip
+                queue.retry_later(message.redelivered(message.delivery_attempt))
+                return False
+        if isinstance(end, Lost) or not self._acknowledger.give_back(queue, [message], dead_lettered=False):
+            self._acknowledger.refused(queue)
+        return True
+
+    def _keep_steps(self, message: ReceivedMessage) -> None:
+        """Let what is stored of the message's steps outlive the delay of its retry. Raises as a send."""
+        steps = begun_steps(message)
+        if steps is not None:
+            steps.keep(clock.wall_ms() + round(self._failures.policy.delay_s(message.delivery_attempt) * 1_000))
 
     def unopened(self, queue: ConcurrentQueue, batch: ReceivedMessage, error: BaseException) -> None:
         """Send back a compressed batch that cannot be opened, as one message whose handler raised ``error``."""
@@ -106,6 +133,7 @@ class SendBack:
     def _is_stored(self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
         """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
         try:
+            self._keep_steps(message)
             outcome = self._failures.send_back(message, failure, *earlier)
         except (QueueError, OSError, MemoryError) as error:
             _log.error(

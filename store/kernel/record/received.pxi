@@ -1,6 +1,12 @@
 # --- what is received: a record, decoded field by field ---------------------------------------------------------------
 
 cdef int64_t DEFAULT_LIMIT = _DEFAULT_LIMIT
+cdef object _steps_of = None
+
+
+def give_steps(object steps_of not None):
+    global _steps_of
+    _steps_of = steps_of
 
 
 @cython.final
@@ -142,6 +148,12 @@ cdef class ReceivedMessage:
                     found[name.decode()] = PyUnicode_DecodeUTF8(<char *>value, size, "replace")
                 at = value + size
         return found
+
+    @property
+    def steps(self):
+        if _steps_of is None:
+            raise RuntimeError("message.steps is for the handler that is called with the message: this process runs none")
+        return _steps_of(self)
 
     @property
     def tags_code(self):

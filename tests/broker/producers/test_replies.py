@@ -124,6 +124,30 @@ def test_a_local_handler_answers_a_remote_requester(server: Server) -> None:
             assert (found["CORRELATION_ID"], found["MSG_TYPE"]) == ("d30c0323", "reply")
 
 
+def test_a_requester_that_has_sent_no_heartbeat_gets_its_replies_by_the_connection_that_asked(server: Server) -> None:
+    with connected(server.address) as requester, connected(server.address) as replier, handling(server.root):
+        for again in range(2):  # the first makes the topic, in another thread
+            requester.send(asking())
+            frames = [requester.receive() for _ in range(2)]
+            (pushed,) = [frame for frame in frames if frame.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT]
+            assert pushed.body == b"WHAT?", again
+        replier.send(reply_of(b"this"))
+        assert take(requester).body == b"this"
+        assert replier.receive().code == 0
+        with producer(server, REQUESTER) as newer:  # and a heartbeat says it better
+            replier.send(reply_of(b"that"))
+            assert take(newer).body == b"that"
+            assert replier.receive().code == 0
+
+
+def test_a_requester_without_a_heartbeat_that_has_gone_takes_no_reply(server: Server) -> None:
+    with connected(server.address) as replier:
+        with connected(server.address) as requester:
+            stored(requester, asking())
+        assert replier.ask(reply_of(b"this")).code == 1  # at the latest when the server has noticed the end
+        assert replier.ask(reply_of(b"this")).remark == f"push reply message fail, channel of <{REQUESTER}> not found."
+
+
 def test_each_of_many_remote_requesters_gets_its_own_reply_from_a_local_handler(server: Server) -> None:
     with handling(server.root), producer(server, "a@1") as one, producer(server, "b@2") as two:
         for caller, name in ((one, "a@1"), (two, "b@2"), (one, "a@1")):

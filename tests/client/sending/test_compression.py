@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from rmqclient import Compression, Message, Producer, ReceivedMessage, StoreConfig, TransactionProducer
-from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.databases.outbox import Outbox
+from rmqclient.databases.relay import Relay
 from rmqclient.errors import BodyTooLarge, MessageRejected, NotInstalled
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageStore, bodies, open_store
 from tests.client.conftest import wait_for

@@ -18,6 +18,7 @@ from rmqclient.store import MessageStore
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.tracing import dispatcher
+from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.records import (
     TRACE_TOPIC,
     EndTransaction,
@@ -42,6 +43,12 @@ def records(backend: Backend) -> list[Record]:
     span = backend.span(queue)
     found = (backend.message_at(queue, offset) for offset in range(span.min_offset, span.max_offset))
     return list(itertools.chain.from_iterable(decoded(message.body.decode()) for message in found))
+
+
+def trace_of(producer: Producer) -> MessageTrace:
+    (found,) = producer._observers
+    assert isinstance(found, MessageTrace)
+    return found
 
 
 @pytest.mark.guarantee("G54")
@@ -141,7 +148,8 @@ def test_records_that_do_not_fit_are_dropped_and_counted_and_no_send_waits(
         stuck.wait(30)
         return make_sender(*given, **named)
 
-    monkeypatch.setattr(producer._trace._dispatcher._backend, "sender", stuck_sender)  # type: ignore[union-attr]
+    trace = trace_of(producer)
+    monkeypatch.setattr(trace._dispatcher._backend, "sender", stuck_sender)
 
     # When more messages are sent than records may wait
     begun = time.monotonic()
@@ -150,8 +158,6 @@ def test_records_that_do_not_fit_are_dropped_and_counted_and_no_send_waits(
 
     # Then all are stored, the others are counted, and what fits comes later
     assert len({each.message_id for each in results}) == dispatcher.MOST_WAITING + 500
-    trace = producer._trace
-    assert trace is not None
     assert trace.dropped > 0
     stuck.set()
     wait_for(lambda: len(records(backend)) + trace.dropped == len(results), "every record, or its count")
@@ -163,8 +169,7 @@ def test_a_trace_that_cannot_be_stored_makes_no_send_fail(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = Producer(store, message_trace=True)
-    trace = producer._trace
-    assert trace is not None
+    trace = trace_of(producer)
 
     def refuse(*_: object, **__: object) -> object:
         raise StoreBusy("planted")

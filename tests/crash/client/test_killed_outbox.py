@@ -13,7 +13,8 @@ import pytest
 
 from rmqclient import Message
 from rmqclient.databases.database import Connection
-from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.databases.outbox import Outbox
+from rmqclient.databases.relay import Relay
 from rmqclient.store import MessageStore
 from rmqclient.store.crash_points import CrashPoint
 from tests.crash.processes.nursery import Nursery

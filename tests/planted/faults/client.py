@@ -55,7 +55,7 @@ FAULTS = [
     ),
     Fault(
         name="a relay believes that claimed rows were never sent",
-        file="rmqclient/databases/outbox.py",
+        file="rmqclient/databases/relay.py",
         old="                if found:\n",
         new="                if False:\n",
         tests=KILLED_OUTBOX,
@@ -63,7 +63,7 @@ FAULTS = [
     ),
     Fault(
         name="a relay looks for rows before it settles an interrupted append",
-        file="rmqclient/databases/outbox.py",
+        file="rmqclient/databases/relay.py",
         old="        self._backend.settle()\n",
         new="",
         tests=KILLED_OUTBOX,

@@ -17,6 +17,7 @@ import pytest
 from rmqclient.archive import manifest as archive_manifest
 from rmqclient.archive import uploads as archive_uploads
 from rmqclient.archive.archiver import archive
+from rmqclient.archive.storage import Storage
 from rmqclient.archive.uploads import Upload
 from rmqclient.archive.view import ArchivedView, open_view
 from rmqclient.errors import (
@@ -182,6 +183,50 @@ def test_a_store_that_another_process_appends_to_is_archived_and_read(root: Path
 
 
 # --- kills and others -----------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """What ends an archiver in the middle of a run."""
+
+
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("is_whole", [False, True], ids=["before a log file", "behind a log file"])
+def test_what_a_killed_archiver_left_and_nobody_can_complete_is_in_no_copy(
+    root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    def die(upload: Upload) -> None:
+        if upload.name.startswith("commitlog") and (upload.done == upload.size) is is_whole:
+            raise Killed
+
+    # Given an archiver that dies when its consume queue files are there, and retention that comes before the next one
+    with open_store(root, SMALL, housekeeping=False) as store:
+        more(store)
+        with pytest.raises(Killed):
+            archive(root, str(target), progress=die)
+        left = {name for name in files_in(target) if not name.startswith(".uploading")}
+        force(store)
+        more(store)
+        # When the next one may not remove what was left
+        with monkeypatch.context() as refusing:
+            refusing.setattr(Storage, "remove", refuse)
+            assert archive(root, str(target)).log_files
+        assert left - manifest_of(target).objects() <= files_in(target).keys()
+        # Then one that may does it
+        archive(root, str(target))
+    assert left - manifest_of(target).objects()
+    assert files_in(target).keys() == manifest_of(target).objects()
+    assert not manifest_of(target).commit_log.pending
+    assert verify(Path(shutil.copytree(target, tmp_path / "copy"))) == []
+
+
+def refuse(_: Storage, name: str) -> None:
+    raise ArchiveError(f"{name}: access denied")
+
+
+def manifest_of(target: Path) -> archive_manifest.Manifest:
+    found = archive_manifest.read(Storage(str(target)))
+    assert found is not None
+    return found
 
 
 @pytest.mark.crash

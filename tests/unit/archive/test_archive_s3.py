@@ -114,7 +114,7 @@ def test_an_archiver_killed_in_the_middle_of_a_put_leaves_no_half_object(
     for step in count(1, 3):  # the later ones find more that is there
         if not killed_in_new_process(step, root, url):
             break
-        assert rows(ArchivedView(url)) == before
+        assert rows(ArchivedView(url)) in (before, after)  # the last steps clear up behind the killed ones
         sizes = {Storage(url).size(f"commitlog/{name:020d}") for name in range(0, 20 * FILE, FILE)}
         assert sizes == {None, FILE}
     assert step > 10

@@ -15,7 +15,8 @@ from rmqclient import App, RetryPolicy
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.databases.database import Connection, execute, is_sqlite
 from rmqclient.databases.inbox import Inbox
-from rmqclient.databases.outbox import Outbox, Relay
+from rmqclient.databases.outbox import Outbox
+from rmqclient.databases.relay import Relay
 from rmqclient.store import Message, ReceivedMessage, open_store
 from tests.crash.processes.order import Note, Order
 from tests.support.stores import GROUP, TOPIC, body_of

@@ -1,0 +1,49 @@
+"""Requesters: the connection that a reply goes out by.
+
+A requester names itself by its client id, and a heartbeat says whose connection that is. A client may ask before its
+first heartbeat: Go's client sends one when its connection is a while old, and a reply can come after 30 ms. So the
+connection that brought a request counts until a heartbeat names one.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from rmqclient.broker.request import Peer
+
+PeerOf = Callable[[str], Peer | None]
+"""Returns the connection of a producer by its client id; for the thread of the event loop."""
+
+_MOST_CLIENTS: Final = 10_000
+"""The client that asked longest ago is forgotten first."""
+
+
+class Requesters:
+    """Finds connections by client ids. ``beaten`` knows those that a heartbeat has named."""
+
+    def __init__(self, beaten: PeerOf) -> None:
+        self._beaten = beaten
+        self._lock = threading.Lock()
+        self._asked: OrderedDict[str, weakref.ref[Peer]] = OrderedDict()
+
+    def note(self, client_id: str, peer: Peer) -> None:
+        """Note by which connection a client asks. For any thread."""
+        with self._lock:
+            self._asked[client_id] = weakref.ref(peer)
+            self._asked.move_to_end(client_id)
+            if len(self._asked) > _MOST_CLIENTS:
+                self._asked.popitem(last=False)
+
+    def peer(self, client_id: str) -> Peer | None:
+        """Return the open connection of a client; None when there is none. For the thread of the event loop."""
+        found = self._beaten(client_id)
+        if found is not None:
+            return found
+        with self._lock:
+            noted = self._asked.get(client_id)
+        asked = None if noted is None else noted()
+        return asked if asked is not None and asked.is_open else None

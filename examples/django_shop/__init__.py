@@ -1,0 +1,1 @@
+"""A shop in Django: a web server takes orders, workers bill them and write receipts."""

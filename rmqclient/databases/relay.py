@@ -1,0 +1,262 @@
+"""Relay: sends what committed transactions wrote to an outbox.
+
+One relay at a time handles the rows, in three steps, and can be killed anywhere:
+
+=================  ====================================  ==============================================================
+step               what the database then says           what the next relay does with the row
+=================  ====================================  ==============================================================
+claim, committed   ``state`` 1: it may have been sent    looks in the store for a message with the row's unique key:
+                                                         if it finds one, it marks the row; otherwise it frees the row
+send, flushed      the same                              the same
+mark, committed    ``state`` 2, with its message id      nothing
+=================  ====================================  ==============================================================
+
+So each row is sent once. The unique key, ``outbox-`` and 32 digits, is one of the message's keys, so a handler can
+recognise the message by it, too. If the store refuses a message for good, its row gets state 3 and the reason.
+
+This rests on three facts. The lock of a relay ends when its process dies (:mod:`rmqclient.databases.relay_lock`). An
+append that a death interrupted is settled before the message is looked for. And the row is marked only when the message
+is on disk. Rows are sent in the order of their numbers. With PostgreSQL that is the order in which transactions wrote
+them, which can differ from the order of their commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rmqclient.databases.outbox import CLAIMED, NEW, REFUSED, SENT, Row
+from rmqclient.databases.relay_lock import Unlock
+from rmqclient.duration import Duration, in_seconds
+from rmqclient.message import ReceivedMessage, SendResult
+from rmqclient.names import OUTBOX_GROUP
+from rmqclient.opening import Place, open_backend
+from rmqclient.sending.compressor import OVER_BYTES
+from rmqclient.sending.producer import Producer
+from rmqclient.store import TIMER_TOPIC
+from rmqclient.store.bodies import Compression
+from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.errors import MessageRejected
+from rmqclient.store.log.query import END_OF_TIME
+
+_log = logging.getLogger(__name__)
+
+_NEXT_LOOK_S = 1.0
+"""How often a relay looks whether the one at work has ended: each look is a connection."""
+
+
+class Session(Protocol):
+    """What a relay asks of a connection: of sqlite3, psycopg, SQLAlchemy, and what Django's becomes here."""
+
+    def commit(self) -> None:
+        """End the transaction."""
+
+    def rollback(self) -> None:
+        """Undo the transaction."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+class Table(Protocol):
+    """What a relay asks of an outbox. ``connection`` is what the relay's ``connect`` has returned."""
+
+    @property
+    def table(self) -> str:
+        """Its name, for log lines."""
+
+    def rows(self, connection: Any, state: int, limit: int, /) -> list[Row]:
+        """Return the first ``limit`` rows in a state, in the order of their numbers."""
+
+    def mark(self, connection: Any, row: Row, state: int, message_id: str | None, refusal: str | None, /) -> None:
+        """Set the state of a row, and the message id or the reason of the refusal."""
+
+    def lock(self, connection: Any, /) -> Unlock | None:
+        """Become the only relay of the table; return what ends that. None if another relay is at work."""
+
+
+class Relay:
+    """Sends the messages of an outbox; a context manager. ``connect`` opens a connection for the relay alone.
+
+    ``outbox`` is an :class:`rmqclient.Outbox`, or that of a framework (:mod:`rmqclient.frameworks`).
+    ``root`` is the directory of a store or an open store. Bodies are compressed as by :class:`Producer`.
+    """
+
+    def __init__(
+        self,
+        root: Place,
+        outbox: Table,
+        connect: Callable[[], Session],
+        *,
+        batch: int = 100,
+        interval: Duration = 0.1,
+        compression: Compression | None = None,
+        compress_over_bytes: int = OVER_BYTES,
+        compression_level: int | None = None,
+    ) -> None:
+        self._interval_s = in_seconds("interval", interval)
+        if batch < 1 or self._interval_s == 0:
+            raise ValueError(f"batch={batch}, interval={interval!r}: must be positive")
+        self._backend = open_backend(root)
+        try:
+            self._flusher = self._backend.sender(self._backend.queues, prepare=False)
+            self._producer = Producer(
+                self._backend,
+                group=OUTBOX_GROUP,
+                compression=compression,
+                compress_over_bytes=compress_over_bytes,
+                compression_level=compression_level,
+            )
+        except BaseException:
+            self._backend.close()
+            raise
+        self._outbox = outbox
+        self._connect = connect
+        self._batch = batch
+        self._connection: Session | None = None
+        self._lock: Unlock | None = None
+        self._is_settled = False
+
+    def run(self, ended: threading.Event) -> None:
+        """Send messages as they come, until ``ended`` is set. Failures are logged and retried.
+
+        The connection is made and closed in the thread that calls this.
+        """
+        try:
+            while not ended.is_set():
+                if not self._send_or_log():
+                    is_at_work = self._connection is not None
+                    ended.wait(self._interval_s if is_at_work else max(self._interval_s, _NEXT_LOOK_S))
+        finally:
+            self._leave()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Self]:
+        """Send messages as they come in a thread of this process until the block ends, as :meth:`run`; then close."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self.run, args=(ended,), name="rmq-relay", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            thread.join()
+            self.close()
+
+    def send(self) -> int:
+        """Send one batch; return how many rows were handled: 0 when no row waits or another relay is at work.
+
+        Raises what the database raises and what a send raises. The rows then wait for the next call.
+        """
+        try:
+            connection = self._connected()
+            if connection is None:
+                return 0
+            if not self._is_settled:
+                self._settle(connection)
+            return self._send_batch(connection)
+        except BaseException:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        """Leave the database and the store."""
+        self._leave()
+        self._producer.close()
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send_or_log(self) -> int:
+        try:
+            return self.send()
+        except Exception:  # noqa: BLE001 - a database has errors of its own
+            _log.exception("outbox %s: trying again", self._outbox.table)
+            return 0
+
+    def _send_batch(self, connection: Session) -> int:
+        rows = self._outbox.rows(connection, NEW, self._batch)
+        if not rows:
+            connection.rollback()
+            return 0
+        for row in rows:
+            self._outbox.mark(connection, row, CLAIMED, None, None)
+        connection.commit()
+        reach(CrashPoint.OUTBOX_CLAIMED)
+        sent = [(row, self._send(row)) for row in rows]
+        flushed_to = max((result.commit_log_end for _, result in sent if isinstance(result, SendResult)), default=0)
+        self._flusher.wait_until_flushed(flushed_to)
+        reach(CrashPoint.OUTBOX_SENT)
+        for row, result in sent:
+            if isinstance(result, SendResult):
+                self._outbox.mark(connection, row, SENT, result.message_id, None)
+            else:
+                self._outbox.mark(connection, row, REFUSED, None, str(result))
+        connection.commit()
+        return len(rows)
+
+    def _send(self, row: Row) -> SendResult | Exception:
+        try:
+            return self._producer.send(row.message(), sharding_key=row.sharding_key, deliver_at=row.deliver_at)
+        except (MessageRejected, ValueError) as error:  # an InvalidName is one
+            _log.error("outbox %s: row %d can never be sent: %s", self._outbox.table, row.id, error)
+            return error
+
+    def _settle(self, connection: Session) -> None:
+        """Find out which claimed rows were sent, after a relay died or failed before it marked them."""
+        self._backend.settle()
+        while rows := self._outbox.rows(connection, CLAIMED, self._batch):
+            flushed_to = 0
+            for row in rows:
+                found = self._found(row)
+                if found:
+                    flushed_to = max(flushed_to, found[0].commit_log_offset + found[0].size)
+                    self._outbox.mark(connection, row, SENT, found[0].message_id, None)
+                else:
+                    self._outbox.mark(connection, row, NEW, None, None)
+            self._flusher.wait_until_flushed(flushed_to)
+            connection.commit()
+        connection.rollback()
+        self._is_settled = True
+
+    def _found(self, row: Row) -> list[ReceivedMessage]:
+        """Look for the message of a row in its topic, and among those that wait for their time."""
+        topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
+        by_key = self._backend.messages_by_key
+        return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
+
+    def _connected(self) -> Session | None:
+        """Return the connection if this relay is the one at work, else None."""
+        if self._connection is None:
+            connection = self._connect()
+            try:
+                lock = self._outbox.lock(connection)
+            except BaseException:
+                connection.close()
+                raise
+            if lock is None:
+                connection.close()
+                return None
+            self._connection, self._lock = connection, lock
+        return self._connection
+
+    def _leave(self) -> None:
+        connection, lock, self._connection, self._lock = self._connection, self._lock, None, None
+        self._is_settled = False
+        if connection is not None:
+            with contextlib.suppress(Exception):  # it may be what has failed; it is closed either way
+                connection.rollback()
+            with contextlib.suppress(Exception):
+                connection.close()
+        if lock is not None:
+            lock()

@@ -1,0 +1,1 @@
+"""Management: what Django looks for here."""

@@ -1,0 +1,1 @@
+"""Migrations: the tables of outbox, inbox and task results."""

@@ -1,0 +1,47 @@
+"""Keeper: makes the steps of one handler's messages, or says why they can have none."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rmqclient.errors import HandlerError
+from rmqclient.local.backend import LocalBackend, store_of
+from rmqclient.names import function_name
+from rmqclient.steps.journal import Journal
+from rmqclient.steps.steps import Steps
+
+if TYPE_CHECKING:
+    from rmqclient.backend.group_protocols import Grant
+    from rmqclient.backend.protocols import Backend
+    from rmqclient.handler import Handler
+    from rmqclient.message import ReceivedMessage
+
+_ORDERED = (
+    "a handler that keeps an order cannot pause, because the messages behind would wait as long, or overtake: take the "
+    "order away, or send a message with a delay to a handler without one"
+)
+
+
+class Keeper:
+    """Makes steps for the threads of one handler. It costs nothing before the first message asks for them."""
+
+    def __init__(self, backend: Backend, handler: Handler) -> None:
+        self._backend = backend
+        self._handler = handler
+
+    def steps(self, message: ReceivedMessage, grant: Grant) -> Steps:
+        """Return the steps of a message for one call. Raises HandlerError, NotOnCluster, and as :class:`Steps`."""
+        return Steps(self._journal, message, grant, no_pause=_ORDERED if self._handler.order is not None else "")
+
+    @cached_property
+    def _journal(self) -> Journal:
+        handler = self._handler
+        for is_so, what in ((handler.batch is not None, "batch=..."), (handler.broadcast, "broadcast=True")):
+            if is_so:
+                raise HandlerError(
+                    f"handler {function_name(handler.function)} has {what}: durable steps are for a handler that takes "
+                    "one message, and whose group handles it once"
+                )
+        store = store_of(self._backend, "message.steps")
+        return Journal(LocalBackend(store, owns_store=False), handler.group)

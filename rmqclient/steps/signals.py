@@ -1,0 +1,23 @@
+"""Signals: what a message is told that waits for it, or will."""
+
+from __future__ import annotations
+
+from rmqclient.backend.protocols import Backend
+from rmqclient.errors import StepError
+from rmqclient.local.backend import LocalBackend, store_of
+from rmqclient.names import check_group
+from rmqclient.steps.journal import Journal, id_of
+from rmqclient.steps.record import Record, check_name
+from rmqclient.steps.values import coding_of
+
+
+def signal(backend: Backend, group: str, message_id: str, name: str, payload: object) -> bool:
+    """Store a signal for a message of a group, and tell whether that woke it; see :meth:`rmqclient.Producer.signal`."""
+    store = store_of(backend, "signal()")
+    journal = Journal(LocalBackend(store, owns_store=False), check_group(group))
+    message = backend.message_by_id(message_id)
+    if message is None:
+        raise StepError(f"no message has the id {message_id!r}: give the message_id of the message that waits")
+    form, body, _ = coding_of(type(payload)).encoded(f"signal {check_name(name)!r}", payload, journal.limit)
+    journal.add(id_of(message), Record(kind="signal", name=name, form=form, body=body))
+    return journal.wake(id_of(message))

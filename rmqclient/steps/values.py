@@ -1,0 +1,147 @@
+"""Values: results as bytes, and back.
+
+A handler always gets what the store gives back, also in the call that ran the step: so the first call and the one after
+a kill see the same. What a result is decoded into is, in this order: the type in ``step[Charge](...)``, what the
+function says that it returns, or whatever JSON holds. In the last case a value that JSON does not give back as it was,
+such as a dataclass or a tuple, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+from rmqclient.codecs import encode_body, encode_json, python_function, returned_by, value_decoder_for, without_alias
+from rmqclient.errors import HandlerError, MessageRejected, StepChanged, StepRejected
+from rmqclient.steps.record import Form, Record
+
+
+class Coding(NamedTuple):
+    """What values of one type are stored as."""
+
+    kind: Any
+    form: Form | None
+    """None: the value tells."""
+    decode: Callable[[bytes], object]
+
+    def encoded(self, what: str, value: object, limit: int) -> tuple[Form, bytes, object]:
+        """Return the form, the bytes, and the value that they give back. ``what`` is named by errors.
+
+        Raises StepRejected for a value that does not come back as it was, does not fit its type, or is longer than
+        ``limit`` bytes.
+        """
+        form = self.form or _form_of(value)
+        try:
+            if form == "text" and not isinstance(value, str):
+                raise TypeError("it is no str")
+            body = encode_json(value) if form == "json" else encode_body(value)
+            back = self._decoded(form, body)
+        except MessageRejected as error:
+            raise StepRejected(f"{what} cannot be stored: {error}") from error
+        except Exception as error:
+            raise StepRejected(f"{what}, a {_type_name(value)}, does not fit {_name(self.kind)}: {error}") from error
+        if len(body) > limit:
+            raise StepRejected(
+                f"{what} has {len(body):,} bytes, and a message of this store at most {limit:,}: keep it elsewhere, "
+                "and return where it is"
+            )
+        if self.form is None and not _is_same(value, back):
+            raise StepRejected(
+                f"{what}, a {_type_name(value)}, would come back as {_short(back)}: name its type, as in "
+                "step[Charge](...), annotate what the function returns, or return what JSON can hold"
+            )
+        return form, body, back
+
+    def decoded(self, what: str, record: Record) -> Any:
+        """Return a stored value. Raises StepChanged if it does not fit."""
+        try:
+            return self._decoded(record.form, record.body)
+        except Exception as error:
+            raise StepChanged(
+                f"{what} is stored and does not fit {_name(self.kind)}: {type(error).__name__}: {error}; let the step "
+                "take the type that it had, or give it another name for new messages"
+            ) from error
+
+    def _decoded(self, form: Form, body: bytes) -> object:
+        if self.form is not None and form != self.form:
+            raise ValueError(f"it is {form}, not {self.form}")
+        if form == "json" or self.form is not None:
+            return self.decode(body)
+        return body if form == "bytes" else body.decode()
+
+
+def coding_of(kind: Any) -> Coding:
+    """Return how values of a type are stored. Raises HandlerError if none can be decoded into it."""
+    try:
+        return _coding_of(kind)
+    except TypeError:  # an annotation that cannot be hashed
+        return _coding_of.__wrapped__(kind)
+
+
+def coding_for(function: Callable[..., Any]) -> Coding:
+    """Return how the results of a function are stored, by what it says that it returns."""
+    inner = python_function(function)
+    if isinstance(function, type) or inner is None or "return" not in inner.__annotations__:
+        return _quiet(returned_by(function)) if isinstance(function, type) else _ANYTHING
+    found = _by_code.get(inner.__code__)
+    if found is None:
+        found = _by_code[inner.__code__] = _quiet(returned_by(function))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _coding_of(kind: Any) -> Coding:
+    plain = without_alias(kind)
+    if plain is Any or plain is object:
+        return _ANYTHING
+    form: Form = "bytes" if plain in (bytes, bytearray, memoryview) else "text" if plain is str else "json"
+    return Coding(kind, form, value_decoder_for(kind))
+
+
+def _quiet(kind: Any) -> Coding:
+    try:
+        return coding_of(kind)
+    except HandlerError:  # a class that JSON does not know: the value itself tells
+        return _ANYTHING
+
+
+def _from_json(body: bytes) -> object:
+    return _any_decoder()(body)
+
+
+@lru_cache(maxsize=1)
+def _any_decoder() -> Callable[[bytes], object]:
+    return value_decoder_for(Any)
+
+
+_ANYTHING = Coding(Any, None, _from_json)
+_by_code: dict[CodeType, Coding] = {}
+"""Of functions, of which a program has a fixed number; resolving their annotations takes longer than a step."""
+
+
+def _form_of(value: object) -> Form:
+    if type(value) is bytes:
+        return "bytes"
+    return "text" if type(value) is str else "json"
+
+
+def _is_same(value: object, back: object) -> bool:
+    try:
+        return type(value) is type(back) and bool(value == back)
+    except Exception:  # noqa: BLE001 - an array, for instance, compares to an array
+        return False
+
+
+def _type_name(value: object) -> str:
+    return type(value).__qualname__
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__qualname__", None) or str(kind)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,247 @@
+"""Sleeps and waits: the message comes again when its time or its signal has come, and the worker is free until then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from rmqclient import App, ReceivedMessage, RetentionConfig, RetryPolicy, StoreConfig
+from rmqclient.errors import SignalTimeout, StepChanged, StepError, StepRejected, StepsLost
+from rmqclient.steps.ends import Paused
+from rmqclient.store import clock
+from rmqclient.testing import Kit
+
+Rmq = Callable[..., Kit]
+
+ONCE = RetryPolicy(max_retries=0)
+
+
+@dataclass
+class Approval:
+    by: str
+
+
+@pytest.mark.guarantee("G65")
+def test_a_sleep_ends_the_call_uses_no_attempt_and_goes_on_when_it_is_over(rmq: Rmq) -> None:
+    app, ran = App(), list[tuple[str, int]]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        step = message.steps
+        step("charge", lambda: ran.append(("charge", message.delivery_attempt)))
+        step.sleep(days=3)
+        step("remind", lambda: ran.append(("remind", message.delivery_attempt)))
+        step.sleep(timedelta(minutes=1))
+        step("close", lambda: ran.append(("close", message.delivery_attempt)))
+
+    kit = rmq(app)
+    sent = kit.send("orders", {"id": 7})
+    drained = kit.drain()
+    assert (drained.handled, drained.failed, drained.dead_lettered) == (0, 0, 0)
+    kit.advance(days=2, hours=23, minutes=59)
+    kit.drain()
+    assert ran == [("charge", 1)]
+    kit.advance(minutes=1)
+    kit.drain()
+    assert ran == [("charge", 1), ("remind", 1)]
+    kit.advance(minutes=1)
+    assert kit.drain().handled == 1
+    assert ran == [("charge", 1), ("remind", 1), ("close", 1)]
+    assert [each.message_id for each in kit.sent("%RETRY%billing")] == [sent.message_id] * 2
+
+
+@pytest.mark.guarantee("G65")
+def test_a_signal_wakes_what_waits_for_it_and_its_payload_is_the_value(rmq: Rmq) -> None:
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        step = message.steps
+        seen.append("called")
+        seen.append(step[Approval].wait_for("approved", timeout=timedelta(days=7)))
+        seen.append(step.wait_for("counted"))
+
+    kit = rmq(app)
+    sent = kit.send("orders")
+    kit.drain()
+    assert not kit.producer.signal(sent.message_id, "counted", [1], group="billing"), "nobody waits for that yet"
+    kit.drain()
+    assert seen == ["called"]
+    assert kit.producer.signal(sent.message_id, "approved", Approval("Ada"), group="billing")
+    assert not kit.producer.signal(sent.message_id, "approved", Approval("Bob"), group="billing"), "the first counts"
+    kit.drain()
+    assert seen == ["called", "called", Approval("Ada"), [1]]
+    kit.advance(days=8)
+    kit.drain()
+    assert len(seen) == 4, "what was woken does not come once more when its time is up"
+
+
+@pytest.mark.guarantee("G65")
+def test_a_signal_that_came_before_the_message_waits_is_not_lost(rmq: Rmq) -> None:
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        seen.append(message.steps.wait_for("approved", timeout=5))
+
+    kit = rmq(app)
+    sent = kit.send("orders")
+    kit.producer.signal(sent.message_id, "approved", "yes", group="billing")
+    kit.drain()
+    assert seen == ["yes"]
+
+
+@pytest.mark.guarantee("G65")
+def test_a_signal_that_comes_while_the_message_goes_to_wait_wakes_it(rmq: Rmq, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a signal that is stored after the handler looked for it, and before the copy that waits is stored
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        seen.append(message.steps.wait_for("approved", timeout=timedelta(days=1)))
+
+    kit = rmq(app)
+    sent = kit.send("orders")
+    store = Paused.store
+
+    def store_late(end: Paused) -> None:
+        assert not kit.producer.signal(sent.message_id, "approved", "yes", group="billing"), "there is no copy yet"
+        store(end)
+
+    monkeypatch.setattr(Paused, "store", store_late)
+
+    # Then the message is delivered at once, and not after a day
+    kit.drain()
+    assert seen == ["yes"]
+
+
+@pytest.mark.guarantee("G65")
+def test_a_wait_that_is_over_is_over_for_good(rmq: Rmq) -> None:
+    app, seen = App(), list[str]()
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(1,)))
+    def bill(message: ReceivedMessage) -> None:
+        try:
+            message.steps.wait_for("approved", timeout=timedelta(hours=1))
+        except SignalTimeout as error:
+            seen.append(str(error))
+        if message.delivery_attempt == 1:
+            raise ConnectionError
+
+    kit = rmq(app)
+    sent = kit.send("orders")
+    kit.drain()
+    kit.advance(hours=1)
+    kit.drain(raises=False)
+    kit.producer.signal(sent.message_id, "approved", group="billing")
+    kit.advance(seconds=1)
+    kit.drain()
+    assert len(seen) == 2, "it was not approved in the first attempt, and is not in the second"
+    assert "waited for 'approved' in vain" in seen[0]
+
+
+def test_a_signal_for_nobody_or_without_a_name_is_refused(rmq: Rmq) -> None:
+    kit = rmq()
+    sent = kit.send("orders")
+    with pytest.raises(StepError, match="no message has the id 'ABC'"):
+        kit.producer.signal("ABC", "approved", group="billing")
+    with pytest.raises(StepRejected, match="printable"):
+        kit.producer.signal(sent.message_id, "", group="billing")
+    with pytest.raises(StepRejected, match=r"signal 'approved' has 1,048,577 bytes"):
+        kit.producer.signal(sent.message_id, "approved", b"x" * (1 << 20) + b"x", group="billing")
+
+
+def test_a_payload_that_does_not_fit_is_told(rmq: Rmq) -> None:
+    app = App()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        message.steps[Approval].wait_for("approved")
+
+    kit = rmq(app)
+    sent = kit.send("orders")
+    kit.producer.signal(sent.message_id, "approved", {"who": "Ada"}, group="billing")
+    with pytest.raises(StepChanged, match=r"signal 'approved' of message .* does not fit Approval"):
+        kit.drain()
+
+
+def test_what_catches_the_pause_gets_it_again_at_the_next_step(rmq: Rmq) -> None:
+    app, ran = App(), list[str]()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        with suppress(BaseException):  # what no handler should do
+            message.steps.sleep(hours=1)
+        message.steps("charge", lambda: ran.append("charge"))
+
+    kit = rmq(app)
+    kit.send("orders")
+    kit.drain()
+    assert ran == []
+    kit.advance(hours=1)
+    kit.drain()
+    assert ran == ["charge"]
+
+
+@pytest.mark.guarantee("G65")
+def test_what_a_sleeping_message_has_finished_outlives_retention(rmq: Rmq) -> None:
+    # Given a message that sleeps for longer than the store keeps its files
+    app, ran = App(), list[str]()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        step = message.steps
+        step("charge", lambda: ran.append("charge"))
+        step.sleep(days=30)
+        step("ship", lambda: ran.append("ship"))
+
+    kit = rmq(app, config=StoreConfig(
+        commit_log_file_bytes=1 << 16,
+        max_body_bytes=1 << 14,
+        consume_queue_file_entries=2_000,
+        index_slots=1_000,
+        index_entries=4_000,
+        retention=RetentionConfig(file_reserved_hours=24),
+    ))  # fmt: skip
+    kit.send("orders")
+    kit.drain()
+
+    # When retention has removed what was stored before it fell asleep
+    store = kit._store
+    begin = store.state.published_to
+    for _ in range(29):
+        kit.advance(days=1)
+        for _ in range(6):
+            kit.send("others", b"x" * (1 << 14))
+    store.flusher.flush_thorough()
+    assert store.retention.clean(requested=True)
+    assert store.state.min_offset >= begin
+
+    # Then it still goes on behind its finished step
+    kit.advance(days=2)
+    kit.drain()
+    assert ran == ["charge", "ship"]
+
+
+@pytest.mark.guarantee("G66")
+def test_results_that_are_gone_are_an_error_and_no_step_runs_again(rmq: Rmq, monkeypatch: pytest.MonkeyPatch) -> None:
+    app, ran = App(), list[str]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", lambda: ran.append("charge"))
+        message.steps.sleep(hours=1)
+
+    kit = rmq(app)
+    kit.send("orders")
+    kit.drain()
+    kit.advance(hours=1)
+    monkeypatch.setattr("rmqclient.steps.journal.Journal.find", lambda *_args, **_named: {})
+    with pytest.raises(StepsLost, match="had 2 stored steps, and the store has 0 of them"):
+        kit.drain()
+    assert ran == ["charge"]
+    assert clock.wall_ms()

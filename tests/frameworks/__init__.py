@@ -1,0 +1,1 @@
+"""Applications in their frameworks, on real databases and in real servers."""

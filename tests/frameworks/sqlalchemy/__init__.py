@@ -1,0 +1,1 @@
+"""Outbox and inbox of SQLAlchemy, on each database."""

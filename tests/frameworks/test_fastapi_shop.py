@@ -1,0 +1,79 @@
+"""The shop in FastAPI, in a real server: orders are billed once, visits are counted, logs name their message."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frameworks.django.running import LONG_S, REPOSITORY, post, until
+
+MISSING = [name for name in ("fastapi", "sqlalchemy", "structlog", "uvicorn") if importlib.util.find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: make install-all brings it")
+
+
+@contextlib.contextmanager
+def running(data: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
+    environment = os.environ | {"SHOP_DATA": str(data), "PYTHONPATH": str(REPOSITORY)}
+    with (data / "log").open("a", encoding="utf-8") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", *command], env=environment, cwd=data, stdout=log, stderr=log, text=True
+        )
+        with child:
+            try:
+                yield child
+            finally:
+                child.kill()
+
+
+def answers(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G67")
+def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path) -> None:
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    # Given a server that took orders and a visit, and was killed before anybody sent the orders
+    with running(tmp_path, "uvicorn", "examples.fastapi_shop.web:api", "--port", str(port)) as server:
+        until(lambda: answers(port))
+        taken = [post(f"{address}/orders", {"item": "pears", "count": count}) for count in (2, 0, 1)]
+        assert [status for status, _ in taken] == [201, 400, 201]
+        visit = urllib.request.Request(f"{address}/visits/home", method="POST")
+        with urllib.request.urlopen(visit, timeout=LONG_S) as answer:
+            assert answer.status == 202
+        server.send_signal(signal.SIGKILL)
+    # When workers run
+    with running(tmp_path, "rmqclient.workers", "run", "examples.fastapi_shop.handlers:app", "--processes", "1") as run:
+        until(lambda: len(bills(tmp_path)) == 2 and "visited" in (tmp_path / "log").read_text(encoding="utf-8"))
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(LONG_S) == 0
+    # Then what was committed is billed, and log lines name their messages
+    assert bills(tmp_path) == [150, 75]
+    lines = [line for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+    events = [json.loads(line) for line in lines]
+    assert sorted((each["event"], each["topic"], each["group"], each["attempt"]) for each in events) == [
+        ("billed", "orders", "billing", 1),
+        ("billed", "orders", "billing", 1),
+        ("visited", "visits", "counting", 1),
+    ]
+
+
+def bills(data: Path) -> list[int]:
+    with contextlib.closing(sqlite3.connect(data / "shop.db", timeout=LONG_S)) as connection:
+        return [cents for (cents,) in connection.execute("SELECT cents FROM bills ORDER BY order_number")]

@@ -1,0 +1,62 @@
+"""A MariaDB of the tests' own: in a directory that goes, reached by a socket in it, killed when the tests end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_START_S = 60.0
+
+
+def why_not() -> str | None:
+    """Say what is missing for these tests, None when nothing is."""
+    try:
+        importlib.import_module("pymysql")
+    except ImportError as error:
+        return f"no pymysql: {error}"
+    if shutil.which("mariadbd") is None or shutil.which("mariadb-install-db") is None:
+        return "no MariaDB: mariadbd and mariadb-install-db are not in PATH"
+    return None
+
+
+@contextmanager
+def mariadb() -> Iterator[str]:
+    """Run a server with the database ``shop``; yield the path of its socket. Its user is ``root``."""
+    with tempfile.TemporaryDirectory(prefix="rmq-maria-") as directory:
+        user = "mysql" if os.getuid() == 0 else None
+        if user:
+            shutil.chown(directory, user)
+        data, listening = Path(directory, "data"), Path(directory, "socket")
+        own = ["--no-defaults", f"--datadir={data}"]
+        made = ["mariadb-install-db", *own, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run(made, check=True, capture_output=True, user=user, cwd=directory, timeout=_START_S)
+        command = ["mariadbd", *own, f"--socket={listening}", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"]
+        with subprocess.Popen(command, user=user, cwd=directory, stderr=subprocess.DEVNULL) as process:
+            try:
+                _wait_for(listening)
+                yield str(listening)
+            finally:
+                process.kill()
+
+
+def _wait_for(path: Path) -> None:
+    pymysql = importlib.import_module("pymysql")
+    deadline = time.monotonic() + _START_S
+    while not _answers(path):
+        assert time.monotonic() < deadline, f"no MariaDB at {path}"
+        time.sleep(0.05)
+    with pymysql.connect(unix_socket=str(path), user="root") as connection:
+        connection.cursor().execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as tried:
+        return tried.connect_ex(str(path)) == 0
