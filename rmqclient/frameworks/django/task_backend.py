@@ -35,6 +35,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 import orjson
+from django.apps import apps
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
@@ -173,6 +174,8 @@ class RmqBackend(BaseTaskBackend):
     def check(self, **_kwargs: Any) -> list[Any]:
         """Return what is wrong with the settings of this backend, for ``manage.py check``."""
         problems = []
+        if not apps.is_installed("rmqclient.frameworks.django"):
+            problems.append(("no worker takes the tasks", "add 'rmqclient.frameworks.django' to INSTALLED_APPS"))
         if not self.queues:
             problems.append((f"TASKS[{self.alias!r}] has no QUEUES", "name them: each is a topic that workers take"))
         try:

@@ -156,6 +156,16 @@ def test_wrong_settings_are_told(shop: App, monkeypatch: pytest.MonkeyPatch, set
     assert problem in " ".join(f"{each.msg}: {each.hint}" for each in check_settings())
 
 
+def test_a_worker_does_not_start_with_wrong_settings(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.conf import settings
+    from django.core.management import call_command
+    from django.core.management.base import SystemCheckError
+
+    monkeypatch.setattr(settings, "RMQ", {"STOER": "x"})
+    with pytest.raises(SystemCheckError, match="use STORE"):
+        call_command("rmq", "run")
+
+
 def test_the_package_offers_its_names_and_no_others(shop: App) -> None:
     from rmqclient.frameworks import django
 

@@ -167,6 +167,21 @@ def test_wrong_settings_are_told(shop: object, params: dict[str, Any], problem: 
     assert problem in told()
 
 
+def test_a_result_that_json_cannot_hold_is_a_failure(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples.django_shop.shop.tasks import shout
+
+    monkeypatch.setattr(shout.func, "__code__", unspeakable.__code__)
+    result = shout.enqueue("x")
+    kit.drain(raises=False)
+    result.refresh()
+    assert (result.status, [each.exception_class for each in result.errors]) == ("READY", [TypeError])
+
+
+async def unspeakable(word: str) -> object:
+    """Return what JSON cannot hold."""
+    return object()
+
+
 def test_a_backend_without_results_says_so(shop: object) -> None:
     from rmqclient.frameworks.django import RmqBackend
 

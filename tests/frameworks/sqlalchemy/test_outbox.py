@@ -18,11 +18,12 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="no sqlalchemy: make install-all brings it")
 
-from sqlalchemy import Engine, MetaData, create_engine, select
+from sqlalchemy import Engine, MetaData, create_engine, select, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from rmqclient import Message, Relay
+from rmqclient.databases.outbox import CLAIMED
 from rmqclient.databases.outbox import Outbox as PlainOutbox
 from rmqclient.frameworks.sqlalchemy import Outbox
 from rmqclient.store import MessageStore, open_store
@@ -87,6 +88,18 @@ def test_a_message_waits_for_its_time(engine: Engine, store: MessageStore) -> No
     assert bodies(store) == [b"now"]
     (waiting,) = bodies(store, "rmq_sys_wheel_timer")
     assert waiting == b"later"
+
+
+def test_a_relay_that_died_behind_its_send_finds_the_message_that_waits(engine: Engine, store: MessageStore) -> None:
+    with Session(engine) as session, session.begin():
+        outbox.add(session, Message("orders", b"later"), delay=timedelta(hours=1))
+    with outbox.relay(store, engine) as relay:
+        assert relay.send() == 1
+    with engine.begin() as connection:  # as a relay leaves it that is killed between the send and the mark
+        connection.execute(update(outbox.sql).values(state=CLAIMED, message_id=None))
+    with outbox.relay(store, engine) as relay:
+        send_all(relay, engine)
+    assert bodies(store, "rmq_sys_wheel_timer") == [b"later"]
 
 
 @pytest.mark.guarantee("G67")
