@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from benchmarks import cluster, report, spark
-from benchmarks.consuming import consume, key_order, latency, rebalance, request, table, tag_filter
+from benchmarks.consuming import consume, key_order, latency, rebalance, request, steps, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
 from benchmarks.sending import append, compression, once, sync
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         top,
         kit,
         rebalance,
+        steps,
         tag_filter,
         table,
         reads,

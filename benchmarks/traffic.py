@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.child import Begin
 from benchmarks.measure import Span
@@ -121,10 +121,18 @@ def send_bulk(begin: Begin, root: Path, log_bytes: int, topic: str) -> None:
             last = producer.send_batch(batch, next(keys))[-1]
 
 
-def consume(begin: Begin, root: Path, threads: int = 1, topic: str = TOPIC, *, order: Order | None = None) -> Span:
-    """Handle all messages of a topic with a handler that does nothing; each is acknowledged singly."""
+def consume(
+    begin: Begin,
+    root: Path,
+    threads: int = 1,
+    topic: str = TOPIC,
+    *,
+    order: Order | None = None,
+    handle: Callable[[Any], object] | None = None,
+) -> Span:
+    """Handle all messages of a topic, by default with a handler that does nothing; each is acknowledged singly."""
     app = App(root)
-    app.handler(topic, group="readers", threads=threads, order=order)(ignore)
+    app.handler(topic, group="readers", threads=threads, order=order)(handle or ignore)
     with open_store(root) as store:
         total = Admin(store).topic(topic).messages
         consumer = PushConsumer(store, app.handlers)

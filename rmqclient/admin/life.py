@@ -2,24 +2,29 @@
 
 A message is stored again for each retry and as a dead letter, with its id, so its copies are found by that id. Whether
 a group has finished it shows in the group's committed offset. The records of the message trace, if clients wrote them,
-tell who sent it, who handled it, and how long that took.
+tell who sent it, who handled it, and how long that took. So do the records of its durable steps in each group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rmqclient.backend.protocols import Backend
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
 from rmqclient.message import ReceivedMessage
-from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
+from rmqclient.steps.journal import COUNT, id_of
+from rmqclient.steps.record import Record
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.tracing.records import TRACE_TOPIC, EndTransaction, Pub, SubAfter, SubBefore, decoded
 
 _MOST_COPIES = 64
+_MOST_RECORDS = 10_000
+_STEP_EVENTS = {"result": "step", "sleep": "sleeps", "wait": "waits", "signal": "signal", "timeout": "time is up"}
 
 
 class Step(NamedTuple):
@@ -29,7 +34,8 @@ class Step(NamedTuple):
     """None for what is so now."""
     event: str
     """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``. From
-    the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and ``rolled back``."""
+    the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and ``rolled back``. Of durable
+    steps: ``step``, ``sleeps``, ``waits``, ``signal``, ``time is up`` and ``woken``."""
     place: str
     """Topic, queue id and queue offset; a group for what happened in one."""
     detail: str
@@ -48,6 +54,7 @@ def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
     for failure in history(fullest.properties):
         said = f"attempt {failure.get('attempt')}: {failure.get('error')}: {failure.get('text')}"
         steps.append(Step(int(failure.get("at", 0)), "failed", str(failure.get("worker") or ""), said))
+    steps += _stepped(backend, id_of(message))
     steps += _traced(backend, message.message_id)
     steps.sort(key=lambda step: step.at_ms or 0)
     return [*steps, *_settled(backend, copies), *_groups(backend, copies)]
@@ -68,6 +75,26 @@ def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]
         for each in backend.messages_by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
             found.setdefault((each.topic, each.queue_id, each.queue_offset), each)
     return sorted(found.values(), key=lambda each: each.commit_log_offset)
+
+
+def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
+    """Yield what is stored of the message's durable steps. Of records that were stored again, the first counts."""
+    for topic in backend.topics():
+        if topic.startswith(STEPS_PREFIX):
+            seen: dict[int, Step] = {}
+            for message in backend.messages_by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
+                record = Record.of(message)
+                if record is not None:
+                    place = f"group {topic.removeprefix(STEPS_PREFIX)}"
+                    seen[record.place] = Step(record.stored_ms, _STEP_EVENTS[record.kind], place, _said(record))
+            yield from seen.values()
+
+
+def _said(record: Record) -> str:
+    if record.kind in ("sleep", "wait"):
+        until = datetime.fromtimestamp(int(record.body) / 1000, UTC).isoformat(timespec="milliseconds")
+        return f"{record.name} until {until}"
+    return record.name if record.kind == "timeout" else f"{record.name}, {len(record.body):,} bytes of {record.form}"
 
 
 def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
@@ -129,7 +156,7 @@ def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
 
 def _event(copy: ReceivedMessage) -> str:
     if copy.topic.startswith(RETRY_PREFIX):
-        return "retry stored"
+        return "woken" if COUNT in copy.properties else "retry stored"
     return "dead letter" if copy.topic.startswith(DEAD_LETTER_PREFIX) else "stored"
 
 

@@ -38,5 +38,8 @@ class Replies(Protocol):
 class ReplySender(Protocol):
     """Sends replies; safe for threads."""
 
+    waits: bool
+    """Whether a send waits for others, such as a broker, so that a loop must not run it."""
+
     def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
         """Send the reply to a request of the client with this id. Raises as a send."""

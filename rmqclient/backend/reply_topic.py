@@ -87,6 +87,8 @@ class TopicReplySender:
     A reply does not wait for a flush: a power cut that takes the reply takes the requester, too.
     """
 
+    waits = False
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._sender: Sender | None = None

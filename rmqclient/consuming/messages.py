@@ -22,6 +22,7 @@ from rmqclient.backend.protocols import Backend
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
+from rmqclient.tracing.incoming import Read
 
 From: TypeAlias = Literal["earliest", "latest", "committed"] | datetime.datetime
 """Where reading begins in each queue."""
@@ -33,12 +34,14 @@ _READ_AT_ONCE = 256
 class Messages:
     """The messages of a topic; :meth:`rmqclient.PullConsumer.messages` makes it. For one loop at a time.
 
-    ``start_of(queue)`` returns the first queue offset to read; ``commit(queue, offset)`` keeps where the group goes on.
+    ``read`` reads from a queue of the backend. ``start_of(queue)`` returns the first queue offset to read;
+    ``commit(queue, offset)`` keeps where the group goes on.
     """
 
     def __init__(
         self,
         backend: Backend,
+        read: Read,
         topic: str,
         wanted: TagFilter,
         start_of: Callable[[MessageQueue], int],
@@ -46,6 +49,7 @@ class Messages:
         wait_s: float | None,
     ) -> None:
         self._backend = backend
+        self._read_queue = read
         self._topic = topic
         self._wanted = wanted
         self._commit = commit
@@ -108,7 +112,7 @@ class Messages:
     def _look(self) -> None:
         found: list[list[tuple[MessageQueue, ReceivedMessage]]] = []
         for queue, offset in self._next.items():
-            result = self._backend.read(queue, offset, _READ_AT_ONCE, self._wanted)
+            result = self._read_queue(queue, offset, _READ_AT_ONCE, self._wanted)
             self._next[queue] = result.next_offset
             if result.messages:
                 found.append([(queue, message) for message in result.messages])

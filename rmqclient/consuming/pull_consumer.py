@@ -31,6 +31,8 @@ from rmqclient.names import check_group
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
 from rmqclient.store.errors import OffsetOutOfRange
+from rmqclient.tracing.incoming import observed_read
+from rmqclient.tracing.observers import observers_of
 
 MAX_LIMIT = 1_024
 """Most messages of one pull. [pullBatchSize]"""
@@ -46,6 +48,8 @@ class PullConsumer:
     def __init__(self, root: Place, *, group: str) -> None:
         self.group = check_group(group)
         self._backend = open_backend(root, create=False)
+        self._observers = observers_of(self._backend)
+        self._read = observed_read(self._backend.read, self.group, self._observers)
         self._bell = self._backend.bell()
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -90,7 +94,7 @@ class PullConsumer:
         position, has_waited = offset, False
         while True:
             heard = self._bell.arm(queue)
-            result = self._backend.read(queue, position, limit, wanted)
+            result = self._read(queue, position, limit, wanted)
             left_ms = (deadline - clock.elapsed()) * 1000
             if result.status is PullStatus.NO_NEW_MESSAGE and left_ms > 0:
                 has_waited = True
@@ -116,7 +120,7 @@ class PullConsumer:
         tags, the start and the wait.
         """
         wanted, wait_s = parse_tags(tags), None if wait is None else in_seconds("wait", wait)
-        return Messages(self._backend, topic, wanted, partial(self._start_of, start), self.commit, wait_s)
+        return Messages(self._backend, self._read, topic, wanted, partial(self._start_of, start), self.commit, wait_s)
 
     def _start_of(self, start: From, queue: MessageQueue) -> int:
         if isinstance(start, datetime.datetime):
@@ -149,6 +153,8 @@ class PullConsumer:
 
     def close(self) -> None:
         """Leave the store. Closing twice does nothing."""
+        for observer in self._observers:
+            observer.close()
         self._backend.close()
 
     def __enter__(self) -> Self:

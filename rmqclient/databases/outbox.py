@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from rmqclient.backend.around import Outgoing
 from rmqclient.codecs import encode_body
 from rmqclient.databases import relay_lock
 from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
@@ -34,6 +35,7 @@ from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
 from rmqclient.sending.due_time import due_ms
+from rmqclient.tracing.outgoing import carrying
 
 NEW, CLAIMED, SENT, REFUSED = range(4)
 """The states of a row."""
@@ -98,9 +100,11 @@ def columns_of(
 ) -> dict[str, Any]:
     """Return what a new row holds, by column, in the order of the table; ``unique_key`` is made here.
 
+    With tracing the message carries the context of this call, so that the relay's send and the handler lead here.
     Raises MessageRejected for a body that cannot be encoded, and ValueError for a time as :meth:`Producer.send` does.
     """
     due = due_ms(0, delay, deliver_at)
+    message = carrying(Outgoing((message,), sharding_key, due_ms=due, is_buffered=True))
     properties = dict(message.properties or {})
     return {
         "unique_key": f"outbox-{secrets.token_hex(16)}",

@@ -84,13 +84,20 @@ class Replier:
         self._send(envelope, body, request)
 
     def answering(self, handler: Handler, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a caller that also sends the returned value as the reply; ``call`` calls the handler's function."""
+        """Return a caller that also sends the returned value as the reply; ``call`` calls the handler's function.
+
+        It is ``async`` when the handler is. A reply that has to wait for a broker is then sent by a thread.
+        """
         if inspect.iscoroutinefunction(handler.function):
+            import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
             async def answer_async(message: ReceivedMessage) -> None:
                 self._answer(message, await call(message))
 
-            return answer_async
+            async def answer_beside(message: ReceivedMessage) -> None:
+                await asyncio.to_thread(self._answer, message, await call(message))
+
+            return answer_beside if self._sender.waits else answer_async
         return lambda message: self._answer(message, call(message))
 
     def _answer(self, message: ReceivedMessage, body: object) -> None:

@@ -24,7 +24,7 @@ __all__ = ["instrument", "uninstrument"]
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, links_only: bool = False) -> None:
-    """Make spans for what the producers and consumers of this process send and handle, those made from now on.
+    """Make spans for what this process sends, pulls and handles, by producers and consumers made from now on.
 
     ``tracer_provider`` makes the spans; None takes OpenTelemetry's global one. With ``links_only``, a span of a handler
     begins a trace of its own and links to the span that sent its message; by default it is a child of that span.
@@ -34,7 +34,7 @@ def instrument(tracer_provider: TracerProvider | None = None, *, links_only: boo
     """
     from rmqclient.tracing.spans import Spans  # noqa: PLC0415 - nothing of OpenTelemetry is imported without this call
 
-    observers.install(lambda backend: Spans(backend.namespace, tracer_provider, links_only=links_only))
+    observers.install(lambda namespace: Spans(namespace, tracer_provider, links_only=links_only))
 
 
 def uninstrument() -> None:

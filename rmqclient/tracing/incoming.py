@@ -1,22 +1,28 @@
-"""Incoming: the calls of a handler, seen by observers."""
+"""Incoming: the calls of a handler, and what a program pulls, seen by observers."""
 
 from __future__ import annotations
 
 import inspect
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeAlias
 
+from rmqclient.backend.pull_result import PullResult
+from rmqclient.filters.tag import TagFilter
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import StepsEnd
+from rmqclient.store import MessageQueue
 from rmqclient.tracing.observers import Observer
 
 _log = logging.getLogger(__name__)
 
 Call: TypeAlias = Callable[[Any], Any]
+Read: TypeAlias = Callable[[MessageQueue, int, int, TagFilter], PullResult]
+"""Reads from a queue, from an offset on, so many messages that are wanted."""
 
 
 def observed(
@@ -30,6 +36,24 @@ def observed(
     for observer in observers:
         call = _seen_by(observer, handler, call, messages_of)
     return call
+
+
+def observed_read(read: Read, group: str, observers: Sequence[Observer]) -> Read:
+    """Return a form of ``read`` of which the observers see what it brings; ``read`` itself when there are none."""
+    if not observers:
+        return read
+
+    def seen(queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        begun_ns = time.time_ns()
+        result = read(queue, offset, limit, wanted)
+        for observer in observers if result.messages else ():
+            try:
+                observer.receive(group, result.messages, begun_ns)
+            except Exception:  # noqa: BLE001 - what looks at a message must not make it fail
+                _log.exception("group %s: a pull from %s is not traced", group, queue)
+        return result
+
+    return seen
 
 
 def _seen_by(

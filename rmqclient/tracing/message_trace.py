@@ -72,6 +72,9 @@ class MessageTrace:
                 )
             )
 
+    def receive(self, group: str, messages: Sequence[ReceivedMessage], begun_ns: int) -> None:
+        """Write nothing: RocketMQ has no record of pulls."""
+
     @contextmanager
     def process(self, handler: Handler, messages: Sequence[ReceivedMessage]) -> Iterator[None]:
         """Write what a call of a handler does with each of its messages."""

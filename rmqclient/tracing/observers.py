@@ -1,7 +1,8 @@
 """Observers: what producers and consumers tell of their messages, and the observer of this process.
 
-An observer sees each send with the messages of it, and each call of a handler with the messages of that. A producer or
-a consumer asks for its observers once, when it is made. Without one, its sends and calls are the plain ones.
+An observer sees each send with the messages of it, each call of a handler with the messages of that, and each pull that
+brought some. A producer or a consumer asks for its observers once, when it is made. Without one, its sends, calls and
+pulls are the plain ones.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class Observer(Protocol):
     def send(self, outgoing: Outgoing) -> Sending:
         """Begin to watch a send."""
 
+    def receive(self, group: str, messages: Sequence[ReceivedMessage], begun_ns: int) -> None:
+        """See messages that a program has pulled for a group, by a read that began at a time, in ns since 1970."""
+
     def process(self, handler: Handler, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[object]:
         """Return what to run a call of a handler in. It sees what the handler raises, and lets it pass."""
 
@@ -46,7 +50,8 @@ class Observer(Protocol):
         """Hand over what was collected, and return within seconds. Closing twice does nothing."""
 
 
-Make: TypeAlias = Callable[[Backend], Observer]
+Make: TypeAlias = Callable[[str], Observer]
+"""Makes an observer; gets what tells its topics from those of other places, empty for a table of a database."""
 
 _installed: list[Make] = []
 
@@ -58,4 +63,9 @@ def install(make: Make | None) -> None:
 
 def observers_of(backend: Backend) -> list[Observer]:
     """Return the observers of a new producer or consumer of a backend."""
-    return [make(backend) for make in _installed]
+    return [make(backend.namespace) for make in _installed]
+
+
+def observers_of_table() -> list[Observer]:
+    """Return the observers of what is written into an outbox."""
+    return [make("") for make in _installed]

@@ -8,7 +8,8 @@ span                   kind      for
 =====================  ========  ===================================================================================
 ``send TOPIC``         PRODUCER  a message, or a batch; its context goes into each message
 ``send TOPIC``         CLIENT    the same for messages that have a context, such as a buffered one: linked to it
-``create TOPIC``       PRODUCER  a message that was put into the write buffer
+``create TOPIC``       PRODUCER  a message that was put into the write buffer, or into an outbox
+``receive TOPIC``      CLIENT    a pull that brought messages: linked to what sent each of them
 ``process TOPIC``      CONSUMER  a call of a handler
 =====================  ========  ===================================================================================
 
@@ -76,6 +77,23 @@ class Spans:
             for message, found in zip(outgoing.messages, carried, strict=True)
         ]
         return _SpanOfSend(span, messages)
+
+    def receive(self, group: str, messages: Sequence[ReceivedMessage], begun_ns: int) -> None:
+        """Make the span of a pull, with a link for each message."""
+        topic = messages[0].topic
+        sent = [found for each in messages if (found := _context_in(each.some_properties(self._fields))) is not None]
+        self._tracer.start_span(
+            f"receive {topic}",
+            kind=SpanKind.CLIENT,
+            attributes={
+                **self._common("receive", topic),
+                "messaging.consumer.group.name": group,
+                "messaging.destination.partition.id": str(messages[0].queue_id),
+                "messaging.batch.message_count": len(messages),
+            },
+            links=[Link(each) for each in {each.span_id: each for each in sent}.values()],
+            start_time=begun_ns,
+        ).end()
 
     @contextmanager
     def process(self, handler: Handler, messages: Sequence[ReceivedMessage]) -> Iterator[None]:

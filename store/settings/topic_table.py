@@ -80,7 +80,8 @@ class TopicTable:
         if not found:
             import difflib  # noqa: PLC0415 - for an error alone
 
-            close = difflib.get_close_matches(topic, self._by_topic, n=1)
+            names = list(self._by_topic)  # other threads may add to it meanwhile
+            close = difflib.get_close_matches(topic, names, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message{hint}")
         return list(found)

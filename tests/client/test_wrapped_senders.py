@@ -40,6 +40,9 @@ class Watching:
     def process(self, *_: object) -> AbstractContextManager[object]:
         return nullcontext()
 
+    def receive(self, *_: object) -> None:
+        """See nothing."""
+
     def decide(self, *_: object, **__: object) -> None:
         """See nothing."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from examples import quotes
+from examples import quotes, returns
 from examples.prices import app as prices
 from examples.prices.market import order, quote
 from rmqclient.testing import Kit
@@ -50,3 +50,25 @@ def test_an_order_without_a_price_comes_again_after_a_second(valuing: Kit) -> No
     valuing.advance(seconds=1)
     valuing.drain()
     valuing.assert_sent("valuations", {"cents": 300}, times=1)
+
+
+def test_returned_goods_are_refunded_when_somebody_has_looked_at_them(rmq: Rmq) -> None:
+    kit = rmq(returns.app)
+    sent = kit.send("returns", "4711")
+    kit.drain()
+    kit.assert_sent("mails", {"order": "4711"}, times=1)
+    kit.advance(days=9)
+    assert kit.producer.signal(sent.message_id, "inspected", returns.Inspection("Ada", fine=True), group="returns")
+    kit.drain()
+    kit.advance(days=3)
+    assert kit.drain().handled == 1
+    kit.assert_sent("mails", {"what": "closed", "text": "did R-4711 arrive?"}, times=1)
+
+
+def test_goods_that_never_come_back_end_the_wait(rmq: Rmq) -> None:
+    kit = rmq(returns.app)
+    kit.send("returns", "4711")
+    kit.drain()
+    kit.advance(returns.PATIENCE)
+    assert kit.drain().handled == 1
+    assert [json.loads(each.body)["what"] for each in kit.sent("mails")] == ["confirmed", "missing"]

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import urllib.request
@@ -18,14 +17,29 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.django.running import LONG_S, REPOSITORY, post, until
+from tests.support.postgres import postgres
+from tests.support.postgres import why_not as why_no_postgres
 
 MISSING = [name for name in ("fastapi", "sqlalchemy", "structlog", "uvicorn") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: make install-all brings it")
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The database of the shop."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'shop.db'}"
+        return
+    if reason := why_no_postgres():
+        pytest.skip(reason)
+    with postgres() as name:
+        yield f"postgresql+psycopg://tests@/postgres?host={name.split()[0].removeprefix('host=')}"
+
+
 @contextlib.contextmanager
-def running(data: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
-    environment = os.environ | {"SHOP_DATA": str(data), "PYTHONPATH": str(REPOSITORY)}
+def running(data: Path, url: str, *command: str) -> Iterator[subprocess.Popen[str]]:
+    told = {"SHOP_DATA": str(data), "SHOP_DATABASE": url, "PYTHONPATH": str(REPOSITORY)}
+    environment = os.environ | told
     with (data / "log").open("a", encoding="utf-8") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", *command], env=environment, cwd=data, stdout=log, stderr=log, text=True
@@ -44,13 +58,13 @@ def answers(port: int) -> bool:
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G67")
-def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path) -> None:
+def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path, url: str) -> None:
     with contextlib.closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://127.0.0.1:{port}"
     # Given a server that took orders and a visit, and was killed before anybody sent the orders
-    with running(tmp_path, "uvicorn", "examples.fastapi_shop.web:api", "--port", str(port)) as server:
+    with running(tmp_path, url, "uvicorn", "examples.fastapi_shop.web:api", "--port", str(port)) as server:
         until(lambda: answers(port))
         taken = [post(f"{address}/orders", {"item": "pears", "count": count}) for count in (2, 0, 1)]
         assert [status for status, _ in taken] == [201, 400, 201]
@@ -59,12 +73,14 @@ def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path) -> None:
             assert answer.status == 202
         server.send_signal(signal.SIGKILL)
     # When workers run
-    with running(tmp_path, "rmqclient.workers", "run", "examples.fastapi_shop.handlers:app", "--processes", "1") as run:
-        until(lambda: len(bills(tmp_path)) == 2 and "visited" in (tmp_path / "log").read_text(encoding="utf-8"))
+    with running(
+        tmp_path, url, "rmqclient.workers", "run", "examples.fastapi_shop.handlers:app", "--processes", "1"
+    ) as run:
+        until(lambda: len(bills(url)) == 2 and "visited" in (tmp_path / "log").read_text(encoding="utf-8"))
         run.send_signal(signal.SIGTERM)
         assert run.wait(LONG_S) == 0
     # Then what was committed is billed, and log lines name their messages
-    assert bills(tmp_path) == [150, 75]
+    assert bills(url) == [150, 75]
     lines = [line for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines() if line.startswith("{")]
     events = [json.loads(line) for line in lines]
     assert sorted((each["event"], each["topic"], each["group"], each["attempt"]) for each in events) == [
@@ -74,6 +90,12 @@ def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path) -> None:
     ]
 
 
-def bills(data: Path) -> list[int]:
-    with contextlib.closing(sqlite3.connect(data / "shop.db", timeout=LONG_S)) as connection:
-        return [cents for (cents,) in connection.execute("SELECT cents FROM bills ORDER BY order_number")]
+def bills(url: str) -> list[int]:
+    from sqlalchemy import create_engine, text
+
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return list(connection.execute(text("SELECT cents FROM bills ORDER BY order_number")).scalars())
+    finally:
+        engine.dispose()

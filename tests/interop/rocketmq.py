@@ -49,10 +49,12 @@ SMALL_JVM = ("-Xms64m", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1
 FAST_JVM = ("-Xms256m", "-Xmx1g", *_OPENED)
 """Compiles as well as it can: for benchmarks."""
 
-START_S = 240.0
-"""Within which a server has to be up; many seconds when other work keeps the host busy."""
+START_S = 900.0
+"""Within which a server has to be up. One that ends is noticed at once; a JVM takes minutes to start on a host that has
+ten times too much to do."""
 
-_PROGRAM_S = 180.0
+_PROGRAM_S = START_S + 60.0
+"""A program may wait for a server for all of its time."""
 
 _LOGGING = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -247,11 +249,17 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+_given: set[int] = set()
+"""Ports of servers of this process, which may not have been started yet."""
+
+
 def free_broker_port() -> int:
     """A broker also listens two ports below and one above; outside of the range that the kernel gives away."""
     while True:
         port = random.randrange(20_000, 30_000)
-        if all(_is_free(other) for other in (port - 2, port, port + 1)):
+        wanted = {port - 2, port, port + 1}
+        if wanted.isdisjoint(_given) and all(_is_free(each) for each in wanted):
+            _given.update(wanted)
             return port
 
 

@@ -6,6 +6,7 @@ from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz,
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.result import Rig
 from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
+from tests.torture.steps import steps
 from tests.torture.wholes import archives, checker, cluster, dashboard, images, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
@@ -26,6 +27,7 @@ RIGS: dict[str, Rig] = {
         disk_full.RIG,
         recovery.RIG,
         poison.RIG,
+        steps.RIG,
         interleavings.RIG,
         checker.RIG,
         archives.RIG,

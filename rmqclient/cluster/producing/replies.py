@@ -121,6 +121,8 @@ class ClusterReplies:
 class ClusterReplySender:
     """Sends replies; safe for threads."""
 
+    waits = True
+
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._group = client.url.wrap(PRODUCER_GROUP)

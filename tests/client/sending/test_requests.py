@@ -249,8 +249,10 @@ def test_a_late_reply_is_dropped(store: MessageStore, producer: Producer) -> Non
 def test_requests_with_several_times_end_in_their_order(producer: Producer) -> None:
     # Given requests that begin one after the other, however long each takes to send
     ended: list[float] = []
-    futures = {seconds: producer.request_async(Message("orders", b""), seconds) for seconds in (1.5, 0.5, 1.0)}
-    deadlines = {each.seconds: each.deadline for each in producer._requester._awaited.values()}
+    futures, deadlines = {}, dict[float, float]()
+    for seconds in (1.5, 0.5, 1.0):
+        futures[seconds] = producer.request_async(Message("orders", b""), seconds)
+        deadlines |= {each.seconds: each.deadline for each in producer._requester._awaited.values()}
     # When the time of each is over
     for seconds, future in futures.items():
         future.add_done_callback(partial(lambda seconds, _: ended.append(seconds), seconds))

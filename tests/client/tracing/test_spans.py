@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,14 +13,20 @@ import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.trace import SpanKind, StatusCode
 
-from rmqclient import App, Batch, Message, Producer, RetryPolicy, Suspend, TransactionProducer, tracing
+from rmqclient import App, Batch, Message, Producer, PullConsumer, RetryPolicy, Suspend, TransactionProducer, tracing
 from rmqclient.backend.protocols import Backend
+from rmqclient.databases.outbox import Outbox
+from rmqclient.databases.relay import Relay
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageStore
 from rmqclient.store.errors import MessageRejected
+from rmqclient.tracing.spans import Spans
 from tests.client.conftest import NOWHERE, SOON, consuming, wait_for
 from tests.client.tracing.conftest import Collected
 from tests.support.cluster.keeping_cluster import keeping_cluster
+
+CHAIN = ("checkout", "create orders", "send orders", "process orders")
+"""The spans of a message that goes through an outbox."""
 
 
 @pytest.mark.guarantee("G53")
@@ -308,3 +315,86 @@ def test_nothing_of_opentelemetry_is_imported_and_nothing_is_wrapped_without_it(
         assert not [name for name in sys.modules if name.startswith("opentelemetry")]
     """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("way", ["pull", "messages"])
+def test_a_pull_that_brings_messages_is_a_span_with_a_link_to_the_send_of_each(
+    backend: Backend, spans: Collected, way: str
+) -> None:
+    with Producer(backend) as producer, PullConsumer(backend, group="reports") as consumer:
+        producer.create_topic("orders", 1)
+        for body in (b"1", b"2"):
+            producer.send(Message("orders", body))
+        if way == "pull":
+            (queue,) = consumer.queues("orders")
+            assert len(consumer.pull(queue, 0).messages) == 2
+            assert not consumer.pull(queue, 2).messages
+        else:
+            assert len([*consumer.messages("orders", wait=0)]) == 2
+
+    received, sent = spans.one("receive orders"), spans.named("send orders")
+    assert received.kind is SpanKind.CLIENT
+    assert [link.context.span_id for link in received.links] == [span.context.span_id for span in sent]
+    assert received.start_time <= received.end_time
+    assert dict(received.attributes) == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "receive",
+        "messaging.operation.type": "receive",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": "0",
+        "messaging.rocketmq.namespace": backend.namespace,
+        "messaging.consumer.group.name": "reports",
+        "messaging.batch.message_count": 2,
+    }
+
+
+def test_the_context_of_a_database_transaction_goes_through_the_outbox_to_the_handler(
+    backend: Backend, spans: Collected
+) -> None:
+    app, outbox = App(NOWHERE), Outbox()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        """Do nothing."""
+
+    connection = sqlite3.connect(":memory:")
+    outbox.create(connection)
+    with spans.tracer.start_as_current_span("checkout"), connection:
+        connection.execute("CREATE TABLE sold (id INTEGER)")
+        connection.execute("INSERT INTO sold VALUES (1)")
+        outbox.add(connection, Message("orders", b"x", keys=["A-17"]))
+    with consuming(backend, app), Relay(backend, outbox, lambda: connection) as relay:
+        assert relay.send() == 1
+        wait_for(lambda: spans.named("process orders"), "the span of the handler")
+
+    checkout, create, send, process = (spans.one(name) for name in CHAIN)
+    assert create.parent.span_id == checkout.context.span_id
+    assert create.kind is SpanKind.PRODUCER
+    assert process.parent.span_id == create.context.span_id
+    assert send.kind is SpanKind.CLIENT
+    assert [link.context.span_id for link in send.links] == [create.context.span_id]
+
+
+def test_a_row_that_an_observer_cannot_see_is_written_all_the_same(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    tracing.instrument()
+    try:
+        monkeypatch.setattr(Spans, "send", fail)
+        monkeypatch.setattr(Spans, "receive", fail)
+        connection, outbox = sqlite3.connect(":memory:"), Outbox()
+        outbox.create(connection)
+        with connection:
+            connection.execute("CREATE TABLE sold (id INTEGER)")
+            connection.execute("INSERT INTO sold VALUES (1)")
+            outbox.add(connection, Message("orders", b"x"))
+        with Relay(backend, outbox, lambda: connection) as relay:
+            assert relay.send() == 1
+        with PullConsumer(backend, group="reports") as consumer:
+            assert [message.body for message in consumer.messages("orders", wait=0)] == [b"x"]
+    finally:
+        tracing.uninstrument()
+    assert caplog.text.count("is not traced") == 3

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import orjson
 import pytest
 
-from rmqclient import Message, Producer, ReceivedMessage
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.calling.hooks import Hooks
+from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import MessageRejected, RequestTimeout
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields, response
@@ -161,6 +166,32 @@ def test_a_requester_that_is_gone_is_no_error(caplog: pytest.LogCaptureFixture) 
         producer.send_reply(request, b"answer")
     assert "did not reach its requester" in caplog.text
     assert "push reply message fail" in caplog.text
+
+
+def test_a_loop_goes_on_while_the_reply_of_its_handler_is_under_way() -> None:
+    # Given a broker that takes a reply only when the loop that sent it has gone on
+    gone_on = threading.Event()
+
+    def take(asked: Frame) -> Frame:
+        return stored(asked) if gone_on.wait(LONG_S) else response(asked, ResponseCode.SYSTEM_ERROR)
+
+    app = App("nowhere")
+
+    @app.handler("orders", group="repliers", replies=True)
+    async def answer(message: ReceivedMessage) -> bytes:
+        return b"re " + message.body
+
+    async def handle(cluster: ScriptedCluster, call: Callable[[ReceivedMessage], Coroutine[Any, Any, None]]) -> None:
+        replying = asyncio.create_task(call(received()))
+        while not cluster.asked(REPLY):
+            await asyncio.sleep(0.001)
+        gone_on.set()
+        await replying
+
+    with producing({REPLY: take}, brokers=TWO) as (cluster, producer):
+        (handler,) = app.handlers
+        asyncio.run(handle(cluster, producer._replier.answering(handler, make_caller(handler, Hooks()))))
+        assert [asked.body for asked in cluster.asked(REPLY)] == [b"re question"]
 
 
 def test_what_is_no_request_has_no_reply() -> None:

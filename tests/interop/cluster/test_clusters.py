@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.interop import rocketmq
 from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.cluster.questions import cluster_info
-from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
+from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, free_broker_port
 from tests.support.lines import of_kind
+
+
+def test_no_two_brokers_get_a_port_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = iter((20_100, 20_100, 20_101, 20_102, 20_098, 20_110, 20_200))
+    monkeypatch.setattr(random, "randrange", lambda *_: next(drawn))
+    monkeypatch.setattr(rocketmq, "_is_free", lambda _: True)
+    monkeypatch.setattr(rocketmq, "_given", set())
+    assert [free_broker_port() for _ in range(3)] == [20_100, 20_110, 20_200]
 
 
 def test_a_shared_cluster_has_two_masters(cluster: Cluster) -> None:

@@ -109,7 +109,7 @@ def test_a_consumer_gets_what_it_asks_for(
     client: str, way: str, programs: dict[str, Program], server: Server, topic: str
 ) -> None:
     if (client, way) == (JAVA_5, "traced"):
-        pytest.skip("the traces of this consumer were not seen to come, and nobody has looked why")
+        pytest.skip("a consumer of 5.3 drops its records of messages without MSG_REGION, which brokers of 5.x add")
     expression, wanted = WANTED[way]
     group = f"{way}-{topic}"
     send(server, topic, range(MESSAGES // 2))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,22 @@ def test_a_topic_of_another_process_is_seen_at_once(store: MessageStore, other: 
     assert other.topics.slot(MessageQueue("a", 0)) == 2
     assert other.topics.queue(2) == MessageQueue("a", 0)
     assert store.topics.all_queues() == other.topics.all_queues()
+
+
+def test_a_topic_that_is_made_while_a_close_name_is_looked_for_is_no_error(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.topics.create("orders", 1)
+
+    def made_meanwhile(_name: str, names: Iterable[str], n: int) -> list[str]:
+        found = iter(names)
+        first = next(found)
+        store.topics.create("mails", 1)
+        return [first, *found][:n]
+
+    monkeypatch.setattr(difflib, "get_close_matches", made_meanwhile)
+    with pytest.raises(UnknownTopic, match="did you mean orders"):
+        store.topics.queues("order")
 
 
 def test_what_does_not_exist_is_unknown(store: MessageStore) -> None:

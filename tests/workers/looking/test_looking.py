@@ -19,7 +19,7 @@ from rmqclient.codecs import encode_body
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.layout import WORKER_SLOT, WORKER_TABLE_AT
 from tests.workers.commands.test_cli import data, run
-from tests.workers.supervised import COMMAND, environment, rmq
+from tests.workers.supervised import COMMAND, environment
 
 BROKEN = {
     "a group is paused": "paused",
@@ -76,7 +76,8 @@ def test_check_names_each_of_six_troubles_and_what_to_do(broken: MessageStore) -
 
 
 def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> None:
-    found = json.loads(rmq("top", "--once", "--interval", "10ms", "-o", "json", "--store", str(broken.root)))
+    top = ("top", "--once", "--interval", "10ms", "--store", str(broken.root))
+    found = json.loads(run(*top, "-o", "json").stdout)
     states = {group["group"]: group["state"] for group in found["groups"]}
     assert states["paused-group"] == "paused, no members"
     assert states["alone-group"] == "no members"
@@ -84,7 +85,7 @@ def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> 
     assert {group["group"]: group["dead_letters"] for group in found["groups"]}["late-group"] == 2
     assert found["poisoned"] == 5
     assert found["workers"][0]["state"].startswith("hung 10")
-    shown = rmq("top", "--once", "--interval", "10ms", "--store", str(broken.root))
+    shown = run(*top).stdout
     assert "POISONED" in shown
     assert "hung 10" in shown
 

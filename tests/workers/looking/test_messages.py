@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, RetryPolicy
+from rmqclient import App, ReceivedMessage, RetryPolicy
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from tests.workers.commands.test_cli import data, rows, run
@@ -150,3 +150,36 @@ def test_the_life_of_a_message_that_was_given_up(tmp_path: Path) -> None:
     assert {"failed", "retry stored", "dead letter", "waits", "group billing"} <= set(events)
     assert "attempt 1: TimeoutError: too slow" in {row["detail"] for row in told}
     json.dumps(told)
+
+
+def test_the_steps_of_a_message_are_shown_and_it_is_told_what_it_waits_for(tmp_path: Path) -> None:
+    # Given a message that has finished a step and waits
+    app, approved = App(tmp_path), list[object]()
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", lambda: {"cents": 250})
+        approved.append(message.steps.wait_for("approved", timeout=3_600))
+
+    with open_store(tmp_path) as store:
+        (sent,) = rows(run("send", "orders", "body", "-o", "json", "--store", str(tmp_path)))
+        with PushConsumer(store, app.handlers):
+            eventually(lambda: next(store.timer.pending(), None), "it waits")
+            signal = ("msg", "signal", sent["message_id"], "approved")
+            where = ("--group", "billing", "--store", str(tmp_path))
+
+            # When somebody says what it waits for, first in no JSON
+            assert "a text needs its quotes" in run(*signal, "yes", *where).stderr
+            assert run(*signal, '{"by": "Ada"}', *where).stdout == "stored; the message was waiting and goes on\n"
+            eventually(lambda: approved, "it goes on")
+        told = rows(run("msg", "trace", sent["message_id"], "-o", "json", "--store", str(tmp_path)))
+
+    # Then all of it is in its life, in order
+    assert approved == [{"by": "Ada"}]
+    steps = [(row["event"], row["detail"].split(" until ")[0]) for row in told if row["place"] == "group billing"]
+    assert steps == [
+        ("step", "charge, 13 bytes of json"),
+        ("waits", "approved"),
+        ("signal", "approved, 12 bytes of json"),
+    ]
+    assert "woken" in {row["event"] for row in told}

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,28 @@ def message_trace(message_id: str, topic_name: str | None, root: Path | str, out
         for step in steps
     ]
     write(rows, output=output, query=query)
+
+
+@message.command("signal")
+@click.argument("message_id", metavar="ID")
+@click.argument("name", metavar="NAME")
+@click.argument("payload", metavar="[JSON]", required=False, default="null")
+@click.option("--group", required=True, help="The group whose handler waits, or will.")
+@with_store
+def message_signal(message_id: str, name: str, payload: str, group: str, root: Path | str) -> None:
+    """Tell the message with ID what its handler waits for with step.wait_for(NAME), now or later.
+
+    JSON is what wait_for() returns there, null without it; a text needs its quotes: '"yes"'.
+    """
+    from rmqclient.steps.signals import signal
+
+    try:
+        value = json.loads(payload)
+    except ValueError as error:
+        raise click.BadParameter(f"{payload!r} is no JSON ({error}); a text needs its quotes: '\"yes\"'") from error
+    with opened_backend(root) as backend:
+        was_waiting = signal(backend, group, message_id, name, value)
+    click.echo("stored; the message was waiting and goes on" if was_waiting else "stored; nobody waits for it yet")
 
 
 @message.command("decode")

@@ -47,8 +47,8 @@ public final class Producing {
             delayed.setDelayTimeLevel(LEVEL_1S);
             print("delayed", i, producer.send(delayed));
         }
-        producer.shutdown(); // sends the traces that are left
-        transactions(nameServer, topic);
+        transactions(nameServer, topic); // takes seconds, while the traces go out: a shutdown loses those under way
+        producer.shutdown();
     }
 
     private static void async(DefaultMQProducer producer, String topic) throws Exception {
