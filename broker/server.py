@@ -30,7 +30,8 @@ from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.health.service_manager import ServiceManager
-from rmqclient.store import clock, open_store
+from rmqclient.replication.primary import Primary
+from rmqclient.store import MessageStore, clock, open_store
 
 _log = logging.getLogger(__name__)
 
@@ -54,14 +55,21 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
     _allow_files()
     keep_buffers_small()
     _make_clock(settings)
-    with open_store(settings.root) as store:
+    with open_store(settings.root) as store, _replicas_of(store, settings) as replicas:
         broker = Broker(store, settings)
         try:
             answering = _guarded(broker, settings)
         except BaseException:
             broker.close()
             raise
-        asyncio.run(Server(broker, answering, settings, tls, manager or ServiceManager()).run(tell))
+        server = Server(broker, answering, settings, tls, manager or ServiceManager(), replicas)
+        asyncio.run(server.run(tell))
+
+
+def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
+    """Return what serves replicas, not started; None when there is no address for them. Raises ReadOnlyReplica."""
+    store.check_primary()  # held pulls, groups and sends need a store of their own
+    return contextlib.nullcontext() if settings.ha_listen is None else Primary(store, *settings.ha_listen)
 
 
 def _make_clock(settings: ServeSettings) -> None:
@@ -89,7 +97,8 @@ def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
 
 def _warn_of_open_doors(settings: ServeSettings) -> None:
     """Say what other hosts can do, in one line."""
-    outside = [str(address) for address in settings.listen if not _is_loopback(address.host)]
+    listened = [*settings.listen, *([settings.ha_listen] if settings.ha_listen else [])]
+    outside = [str(address) for address in listened if not _is_loopback(address.host)]
     dangers = []
     if settings.acl_file is None:
         dangers.append("whoever reaches it may read, write and delete everything (--acl)")
@@ -118,10 +127,17 @@ class Server:
     """The event loop's side of a server."""
 
     def __init__(
-        self, broker: Broker, answering: Handler, settings: ServeSettings, tls: Tls, manager: ServiceManager
+        self,
+        broker: Broker,
+        answering: Handler,
+        settings: ServeSettings,
+        tls: Tls,
+        manager: ServiceManager,
+        replicas: Primary | None,
     ) -> None:
         self._broker = broker
         self._manager = manager
+        self._replicas = replicas
         self._settings = settings
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
@@ -146,7 +162,8 @@ class Server:
         try:
             addresses = [listener.listen(address) for address in self._settings.listen]
             self._opened.start()
-            tell(ready_line(addresses))
+            followed = None if self._replicas is None else Address(*self._replicas.start())
+            tell(ready_line(addresses, followed))
             self._manager.ready(f"serving at {', '.join(map(str, addresses))}")
             await self._until(told)
         finally:
@@ -178,11 +195,13 @@ class Server:
             await asyncio.sleep(_LOOK_S)
 
 
-def ready_line(addresses: Sequence[Address]) -> str:
-    """Return what a server prints when it can be used: its addresses and its process."""
+def ready_line(addresses: Sequence[Address], followed: Address | None = None) -> str:
+    """Return what a server prints when it can be used: its addresses, where replicas follow it, and its process."""
     ready: dict[str, object] = {"name_server": str(addresses[0]), "pid": os.getpid()}
     if len(addresses) > 1:
         ready["listens"] = [str(address) for address in addresses]
+    if followed is not None:
+        ready["ha"] = str(followed)
     return json.dumps(ready)
 
 

@@ -65,6 +65,9 @@ class ServeSettings:
     advertise: Address | None = None
     """The address in routes and message ids; None for the one by which each connection came in."""
 
+    ha_listen: Address | None = None
+    """Where replicas follow the log; None for nowhere."""
+
     broker_name: str = "broker-a"
     cluster_name: str = "DefaultCluster"
     auto_create_topics: bool = True

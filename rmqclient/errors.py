@@ -15,6 +15,8 @@
     │   ├── DiskFailed            an I/O error; nothing was written
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
+    │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
     │   ├── BatchConflict         a batch of a Spark job can no longer be written exactly once
@@ -115,6 +117,7 @@ from rmqclient.store.errors import (
     DiskFailed,
     InvalidName,
     LimitReached,
+    LogsDiffer,
     MembershipRefused,
     MessageExpired,
     MessageRejected,
@@ -125,6 +128,7 @@ from rmqclient.store.errors import (
     PropertiesTooLarge,
     QueueError,
     QueueOwned,
+    ReadOnlyReplica,
     RecordsDamaged,
     StoreBusy,
     StoreClosed,
@@ -205,6 +209,7 @@ __all__ = [
     "InvalidParameter",
     "InvalidURL",
     "LimitReached",
+    "LogsDiffer",
     "MembershipRefused",
     "MessageExpired",
     "MessageIllegal",
@@ -222,6 +227,7 @@ __all__ = [
     "QueryNotFound",
     "QueueError",
     "QueueOwned",
+    "ReadOnlyReplica",
     "RecordsDamaged",
     "RemotingError",
     "RequestNotSupported",

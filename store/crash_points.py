@@ -94,6 +94,11 @@ class CrashPoint(enum.IntEnum):
     COMPACTION_DONE = 114  #: the name is on the disk, too
     COMPACT_TOPIC_NAMED = 115  #: ``topics.json`` says that a topic is compact, its directory is not made
 
+    REPLICA_ENTRIES_WRITTEN = 120  #: a replica has the entries of records that it has not copied yet
+    REPLICA_HALF_COPIED = 121  #: a part of the primary's records stands above ``published_to``
+    REPLICA_ANNOUNCED = 122  #: the records are copied, and the stage says that they are to be published
+    REPLICA_PUBLISHED = 123  #: ``published_to`` is advanced, the max offsets of the queues are not
+
 
 _armed: tuple[CrashPoint, int] | None = None
 _passes = 0

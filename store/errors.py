@@ -104,6 +104,14 @@ class StoreUnusable(StoreError):
     """
 
 
+class ReadOnlyReplica(StoreError):
+    """The store follows another one, its primary, and takes nothing but what comes from there."""
+
+
+class LogsDiffer(StoreError):
+    """The log of a replica and that of its primary are not the same where both have bytes; nothing was changed."""
+
+
 class ConfigMismatch(StoreError):
     """The directory was made with other fixed settings, or by another version of this library."""
 

@@ -10,6 +10,7 @@ size, because another process could see an unaligned word half written.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from typing import Any, Literal
@@ -253,7 +254,9 @@ RUNTIME_HEADER = Layout(
     Field("progress_to", "Q", "its value when that append is done, or the bits that are then set"),
     Field("bytes_before", "Q", "bytes_in of the append's queue before it"),
     Field("other_bytes_before", "Q", "the same of its other queue; see append_section"),
-    Field("_pad2", "56s", ""),
+    Field("following_lanes", "Q", "bit per arrival lane with a thread that follows the whole log"),
+    Field("is_replica", "Q", "1 while the store follows another one, and takes no other message"),
+    Field("_pad2", "40s", ""),
     Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
     Field("flush_word", "I", "futex: +1 after each flush"),
@@ -469,6 +472,16 @@ RUNTIME_TABLES = {
     "timer": TIMER_HEADER,
 }
 
+
+def _c_library() -> str:
+    """Return which C library this process has. A mutex of the one means nothing to the other."""
+    try:
+        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else "musl"
+    except (OSError, ValueError):
+        return "musl"
+
+
 RUNTIME_FINGERPRINT = zlib.crc32(
-    "\n".join(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()).encode()
+    "\n".join([*(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()), _c_library()]).encode()
 )
+"""Of the tables, and of the C library whose mutexes lie between them: others cannot share a runtime file."""

@@ -17,6 +17,7 @@ from typing import Self
 from rmqclient.store import clock, layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
@@ -40,6 +41,7 @@ from rmqclient.store.runtime.moved_clock import MovedClock
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
+from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
@@ -98,6 +100,8 @@ class MessageStore:
         self.config = config
         self.state = state
         self.lock = lock
+        self.is_replica = bool(state.is_replica)
+        """Whether the store follows another one, and takes nothing else."""
         self._pid = os.getpid()
         self._closed = False
         self._mappings = MappingCache(config.max_mapped_files)
@@ -115,7 +119,11 @@ class MessageStore:
         self._offsets = ConsumerOffsets(parts, self.groups)
         self._wire_waiting()
         self.retention = Retention(
-            parts, self.index_files, self.disk, self.compaction, before_removal=self.timer.roll_below
+            parts,
+            self.index_files,
+            self.disk,
+            self.compaction,
+            before_removal=_nothing if self.is_replica else self.timer.roll_below,
         )
         self._releaser = Releaser(state, self._mappings)
         self._moved_clock = MovedClock(state) if clock.is_movable() else None
@@ -144,6 +152,17 @@ class MessageStore:
             raise StoreClosed(f"the store in {self.root} was closed")
         if os.getpid() != self._pid:
             raise StoreClosed(f"the store in {self.root} was opened by process {self._pid}: open it again after a fork")
+
+    def check_primary(self) -> None:
+        """Raise ReadOnlyReplica when the store follows another one."""
+        check_primary(self.root, is_replica=self.is_replica)
+
+    def replica_log(self) -> ReplicaLog:
+        """Return what appends the log of the primary to a replica, for one process. Raises ValueError, StoreClosed."""
+        self.check_usable()
+        if not self.is_replica:
+            raise ValueError(f"{self.root} is no replica")
+        return ReplicaLog(self._parts)
 
     def appender(
         self,
@@ -348,10 +367,11 @@ class MessageStore:
         repair(self.state, self.log_files, self.consume_queues, self.topics)
         self.flusher.wait_until_flushed(self.state.published_to)
         self.flusher.flush_queues()
-        self.transactions.finish()
+        if not self.is_replica:
+            self.transactions.finish()
+            self.persist_schedule()
+            self.timer.persist()
         self.persist_offsets()
-        self.persist_schedule()
-        self.timer.persist()
         self._close_index()
         self.flusher.write_checkpoint()
         reach(CrashPoint.CLOSE_CHECKPOINTED)
@@ -381,15 +401,19 @@ class MessageStore:
             self.flusher.flush_queues_timed: QUEUES_INTERVAL_MS,
             self.flusher.flush_thorough: config.flush.queues_interval_ms,
             self.persist_offsets: config.offset_persist_interval_ms,
-            self.persist_schedule: PERSIST_INTERVAL_MS,
-            self.timer.persist: PERSIST_INTERVAL_MS,
-            self.transactions.check: _moved(config.transactions.check_interval_ms),
             self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
             self.retention.run: _moved(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
             self.compaction.run: _moved(config.compaction.interval_ms),
         }
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
+        if self.is_replica:  # its primary delivers what waits, and checks transactions
+            return Housekeeper(self.state, self.lock, tasks, self._appenders.prepare_next_file, {}, _nothing)
+        tasks |= {
+            self.persist_schedule: PERSIST_INTERVAL_MS,
+            self.timer.persist: PERSIST_INTERVAL_MS,
+            self.transactions.check: _moved(config.transactions.check_interval_ms),
+        }
         return Housekeeper(
             self.state,
             self.lock,
@@ -403,3 +427,7 @@ class MessageStore:
 def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:
     """Return when a task runs whose work applications wait for, so that a test may move it."""
     return Every(interval_ms, interval_ms if first_after_ms is None else first_after_ms, clock.elapsed_ns)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing, where a primary delivers or keeps messages that wait."""

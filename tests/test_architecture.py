@@ -20,12 +20,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": set(),
     "remoting": {"store"},
     "rmqclient": {"store", "remoting"},
-    "broker": {"store", "remoting", "rmqclient"},
-    "workers": {"rmqclient", "broker"},
+    "replication": {"store", "remoting", "rmqclient"},
+    "broker": {"store", "remoting", "rmqclient", "replication"},
+    "workers": {"rmqclient", "broker", "replication"},
 }
 """The packages, by the folder at the top that holds them, and the packages below each."""
 
-LINKED = {"store", "remoting", "broker", "workers"}
+LINKED = {"store", "remoting", "replication", "broker", "workers"}
 """Folders at the top that are installed under ``rmqclient``."""
 
 ALSO_IMPORT = {
@@ -58,6 +59,7 @@ HOST_TIME: dict[str, str] = {
     "rmqclient/failures/dead_letters.py": "the pace of a replay",
     "rmqclient/tracing/": "traces that other hosts read, and their pace",
     "rmqclient/testing/": "the start and the end of processes",
+    "replication/": "the network",
     "broker/": "connections and remote members",
     "workers/": "processes, and times that a person types",
 }

@@ -34,6 +34,7 @@ HOMES = {
     "message": "messages.message",
     "metrics": "running.metrics",
     "pipeline": "pipeline",
+    "replica": "replica",
     "run": "running.run",
     "schedule": "running.schedule",
     "send": "messages.send",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmqclient.broker.request import Handler, Peer, Request
-from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -50,15 +50,15 @@ class NameServer:
             RequestCode.UPDATE_NAMESRV_CONFIG: _refusal(
                 "the settings of this server are the options that it was started with"
             ),
+            RequestCode.REGISTER_BROKER: self._register,
             **dict.fromkeys(
                 (
-                    RequestCode.REGISTER_BROKER,
                     RequestCode.UNREGISTER_BROKER,
                     RequestCode.QUERY_DATA_VERSION,
                     RequestCode.BROKER_HEARTBEAT,
                     RequestCode.REGISTER_TOPIC_IN_NAMESRV,
                 ),
-                _refusal("no other broker can register here: this server is a broker and its name server at once"),
+                _NO_OTHER_BROKER,
             ),
         }
 
@@ -122,6 +122,15 @@ class NameServer:
         is_ours = request.fields["brokerName"] == self._settings.broker_name
         return dict(self._topics.configs()) if is_ours else {}
 
+    def _register(self, request: Request) -> Frame:
+        """Tell a slave of this broker where the log is sent, and whom to ask for all else; it is in no route."""
+        settings, fields = self._settings, request.fields
+        if settings.ha_listen is None or not fields["brokerId"] or fields["brokerName"] != settings.broker_name:
+            return _NO_OTHER_BROKER(request)
+        local = request.peer.local
+        sent_at = Address(local.host, settings.ha_listen.port)
+        return request.success(masterAddr=str(local), haServerAddr=str(sent_at))
+
     def _name_server_settings(self, request: Request) -> Frame:
         lines = {
             "listenPort": str(request.peer.local.port),
@@ -156,3 +165,8 @@ def _refusal(text: str) -> Callable[[Request], Frame]:
         return request.failure(ResponseCode.SYSTEM_ERROR, text)
 
     return refuse
+
+
+_NO_OTHER_BROKER: Final = _refusal(
+    "no other broker can register here, but a slave of this one: this server is a broker and its name server at once"
+)

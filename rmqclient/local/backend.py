@@ -177,6 +177,7 @@ class LocalBackend:
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it, StoreBusy."""
         store = self._usable()
+        store.check_primary()
         slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
         with slot.locked(store.config.lock_timeout_ms):
             owner = store.members().owner(slot)
@@ -194,6 +195,7 @@ class LocalBackend:
         False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
         """
         store = self._usable()
+        store.check_primary()
         begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
         if begun:
             try:
@@ -223,6 +225,7 @@ class LocalBackend:
         """
         del at_ms
         store = self._usable()
+        store.check_primary()
         for (group, queue), offset in offsets.items():
             slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
             with slot.locked(store.config.lock_timeout_ms):

@@ -46,9 +46,10 @@ class LocalMembers:
     ) -> LocalMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
-        A grant gets the filter, and a lease keeps every other member out.
+        A grant gets the filter, and a lease keeps every other member out. Raises ReadOnlyReplica.
         """
         del wanted, ordered
+        self._store.check_primary()
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
 
     def close(self) -> None:

@@ -29,11 +29,13 @@ from rmqclient.store.files.mapped_file import map_file
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
+from rmqclient.store.log.dispatch import has_entry
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from rmqclient.store.settings.disk import Disk
+from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.topic_table import TopicTable
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
@@ -53,7 +55,12 @@ class AppendFiles:
         self._consume_queues = parts.consume_queues
         self._topics = parts.topics
         self._config = parts.config
+        self._root = parts.root
         self.check_room = disk.check_room
+
+    def check_primary(self) -> None:
+        """Refuse an append to a replica. Raises ReadOnlyReplica."""
+        check_primary(self._root, is_replica=bool(self._state.is_replica))
 
     def rolled(self) -> None:
         """Ask the housekeeper for the next file: the log has entered a new one."""
@@ -159,14 +166,18 @@ def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQ
             path = log_files.path(log_files.base_of(offset))
             raise StoreCorrupt(path, offset - log_files.base_of(offset), "a record of an append under way is damaged")
         message = outcome.message
+        if not has_entry(message):
+            continue
         queue = MessageQueue(message.topic, message.queue_id)
         consume_queues[queue].write(message.queue_offset, Entry(offset, outcome.size, message.tags_code))
         reach(CrashPoint.REPAIR_ENTRY_WRITTEN)
         ends[queue] = message.queue_offset + 1
         sizes[queue] += outcome.size
     state.published_to = state.written_to
-    for (queue, end), before in zip(ends.items(), (state.bytes_before, state.other_bytes_before), strict=False):
+    befores = () if state.is_replica else (state.bytes_before, state.other_bytes_before)
+    for queue, before in zip(ends, befores, strict=False):
         topics.set_bytes_in(queue, before + sizes[queue])
+    for queue, end in ends.items():  # two at most, but for a step of a replica
         topics.advance_max_offset(queue, end)
 
 

@@ -15,6 +15,7 @@ so no process has to clean up after another::
     5            INDEX_BYTE        exclusive, short      a process that adds index entries or removes index files
     6            SCHEDULE_BYTE     exclusive, short      a process that delivers delayed messages
     7            COMPACTION_BYTE   exclusive, a pass     a process that compacts a queue of a compact topic
+    8            FOLLOWER_BYTE     exclusive, for life   the process that follows the primary of a replica
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      a process that sends with a key that has this number
@@ -68,6 +69,7 @@ SUPERVISOR_BYTE = 4
 INDEX_BYTE = 5
 SCHEDULE_BYTE = 6
 COMPACTION_BYTE = 7
+FOLLOWER_BYTE = 8
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 ONCE_BYTES = 12_288
@@ -87,6 +89,7 @@ _NAMES = {
     INDEX_BYTE: "the index",
     SCHEDULE_BYTE: "the delivery of delayed messages",
     COMPACTION_BYTE: "the compaction of a queue",
+    FOLLOWER_BYTE: "following the primary",
 }
 
 _FIRST_PAUSE_S = 0.001

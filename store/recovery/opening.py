@@ -33,7 +33,7 @@ from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file, store_settings
+from rmqclient.store.settings import checkpoint, config_file, replica_mark, store_settings
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
@@ -185,8 +185,9 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     recovered.progress = group_progress.progress_on_disk(root)
     if leftover is not None and chosen.same_boot:
         topics = TopicTable(root, leftover, lock, timeout_ms)
-        recovered.delivered = schedule_restore.delivered_of(leftover)
-        recovered.timer = timer_restore.done_of(leftover, topics)
+        if not leftover.is_replica:  # which delivers nothing by itself: the log says what its primary has delivered
+            recovered.delivered = schedule_restore.delivered_of(leftover)
+            recovered.timer = timer_restore.done_of(leftover, topics)
         group_progress.finish_seeks(leftover, timeout_ms)
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
         recovered.counts = counts.counts_of(leftover, topics)
@@ -207,6 +208,7 @@ def _build(
     """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
     state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
     log_end = recovered.plan.log_end
+    state.is_replica = int(replica_mark.read_mark(root) is not None)
     state.min_offset = recovered.plan.log_begin
     state.published_to = state.written_to = log_end
     state.last_store_timestamp = recovered.last_store_timestamp

@@ -29,6 +29,7 @@ LONGEST_SLEEP_S = 0.5
 thread that waits for messages looks again after this time."""
 
 _WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
+_FOLLOWING_LANES = layout.RUNTIME_HEADER.at["following_lanes"]
 
 
 class NumbersQueues(Protocol):
@@ -75,4 +76,10 @@ class ArrivalBell(Bell):
         heard = self.heard()
         for queue in queues:
             self._words.set_bits(queue_slot_at(self._queues.slot(queue)) + _WAITING_LANES, 1 << self.lane)
+        return heard
+
+    def arm_log(self) -> int:
+        """Ask the next sender to any queue to ring; return :meth:`heard`."""
+        heard = self.heard()
+        self._words.set_bits(_FOLLOWING_LANES, 1 << self.lane)
         return heard

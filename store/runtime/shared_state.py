@@ -24,6 +24,8 @@ flushed_to, poisoned         flush mutex         at any time; a lower flushed_to
 flush_word, flush_waiters,   atomic              sleep on it; a ring too many costs a needless look, and sleepers whose
 prepare_word, removed_word,                      ring was lost wake by themselves
 membership_word
+following_lanes              atomic              nobody but the waker; a bit too many costs one needless wake-up
+is_replica                   the builder         at any time: it stays as long as the file
 disk_full                    atomic              appends look again when it is set; a wrong 0 lasts a second
 min_offset                   atomic              acquire it when a file is missing; never falls. It is raised before
                                                  files are removed; after a crash the next pass removes the files below
@@ -132,6 +134,7 @@ class SharedState:
     progress_to = _Word("progress_to")
     bytes_before = _Word("bytes_before")
     other_bytes_before = _Word("other_bytes_before")
+    is_replica = _Word("is_replica")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
     disk_full = _Word("disk_full")

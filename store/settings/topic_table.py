@@ -26,6 +26,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.config_file import TopicConfig
+from rmqclient.store.settings.replica_mark import check_primary
 
 QueueSlot = int
 """Number of a slot of the queue table."""
@@ -107,6 +108,7 @@ class TopicTable:
         with self._lock.held(TOPIC_BYTE):
             topics = config_file.read_topics(self._root)
             if topic not in topics:
+                self._check_primary()
                 self._check_room(queue_count)
                 topics[topic] = TopicConfig(
                     read_queue_count=queue_count,
@@ -139,6 +141,7 @@ class TopicTable:
         A topic keeps its cleanup policy, and every queue that it ever had, although clients see fewer of them then.
         Raises TableFull, InvalidName, StoreFull.
         """
+        self._check_primary()
         with self._lock.held(TOPIC_BYTE):
             known = config_file.read_topics(self._root).get(topic)
             if known is not None:
@@ -152,6 +155,22 @@ class TopicTable:
         self._state.signal_membership()
         return self.queues(topic)
 
+    def adopt(self, primary: Mapping[str, TopicConfig]) -> None:
+        """Give a replica the topics of its primary, with their settings. A topic that is gone there stays here.
+
+        Raises TableFull, StoreFull, StoreCorrupt.
+        """
+        with self._lock.held(TOPIC_BYTE):
+            known = config_file.read_topics(self._root)
+            changed = {name: config for name, config in primary.items() if known.get(name) != config}
+            if changed:
+                config_file.write_topics(self._root, changed)
+            for name, config in changed.items():
+                self._settle_policy(name, config, None)
+                self.add([MessageQueue(name, queue_id) for queue_id in range(queues_of(config))])
+        if changed:
+            self._state.signal_membership()
+
     def remove(self, topic: str) -> bool:
         """Take a topic out of ``topics.json``, and let its queues begin at their end; return whether it was there.
 
@@ -160,6 +179,7 @@ class TopicTable:
         The begin of its queues is in shared memory only: once every process has closed the store, what is left in the
         log shows again in a topic that is made again. A lost ``topics.json`` looks the same, and must hide nothing.
         """
+        self._check_primary()
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
             is_removed = config_file.remove_topic(self._root, topic)
@@ -252,6 +272,9 @@ class TopicTable:
     def raise_min_offset(self, queue: MessageQueue, min_offset: int) -> None:
         """Raise a queue's min offset, because the messages below were removed; never lowers it."""
         self._state.raise_word(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"], min_offset)
+
+    def _check_primary(self) -> None:
+        check_primary(self._root, is_replica=bool(self._state.is_replica))
 
     def _check_room(self, queue_count: int) -> None:
         if self._state.queue_count + queue_count > layout.QUEUE_SLOTS:

@@ -25,6 +25,7 @@ TIMER = range(CrashPoint.TIMER_CLEARING, CrashPoint.TIMER_DONE_TEMPORARY + 1)
 OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
 INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
+REPLICA = range(CrashPoint.REPLICA_ENTRIES_WRITTEN, CrashPoint.REPLICA_PUBLISHED + 1)
 COMPACTION = range(CrashPoint.COMPACTION_HALF_WRITTEN, CrashPoint.COMPACT_TOPIC_NAMED + 1)
 
 ONE_ROUND = {
@@ -36,6 +37,7 @@ BY_NAME: dict[int, str] = {
     **dict.fromkeys(TIMER, "persist_timer"),
     **dict.fromkeys(CRON, "tick"),
     **dict.fromkeys(COMPACTION, "compact"),
+    **dict.fromkeys(REPLICA, "replicate"),
     **dict.fromkeys(TRANSACTION, "check"),
     CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
     CrashPoint.COMMIT_HALF_BACK: "commit",

@@ -17,7 +17,18 @@ from tests.planted.fault import Fault
 from tests.planted.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("store", "remoting", "rmqclient", "broker", "workers", "tests", "pyproject.toml", "setup.py", "README.md")
+COPIED = (
+    "store",
+    "remoting",
+    "rmqclient",
+    "replication",
+    "broker",
+    "workers",
+    "tests",
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+)
 SOME_TEST_FAILED = 1
 """Exit status of pytest when it ran tests; it has others for a collection error and for an empty selection."""
 

@@ -159,6 +159,8 @@ cdef class _Committer:
             return None
         if outcome == DISK_FULL:
             self.files.check_room()
+        if outcome == IS_REPLICA:
+            self.files.check_primary()
         if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
             return self.log_files

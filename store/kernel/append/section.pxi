@@ -10,6 +10,7 @@ cdef enum:  # what a section asks for before it can go on
     OUTDATED = 6
     NEED_OTHER_QUEUE_FILE = 7
     TIMER_FULL = 8
+    IS_REPLICA = 9
 
 cdef enum:
     GUARDS = 2
@@ -168,6 +169,8 @@ cdef int refusal(Section *section) noexcept nogil:
     if section.plan.done_at and is_done(
             section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
         return OUTDATED
+    if load64(shared + H_IS_REPLICA):
+        return IS_REPLICA
     if load64(shared + H_POISONED):
         return POISONED
     if load64(shared + H_DISK_FULL) and not section.plan.makes_room:
@@ -289,10 +292,12 @@ cdef void publish_queues(Section *section) noexcept nogil:
 
 
 cdef uint64_t sleepers_of(Section *section) noexcept nogil:
-    """Take the arrival lanes on which consumers of the queues sleep: they are this append's to wake."""
+    """Take the arrival lanes on which consumers of the queues, or of the whole log, sleep: this append wakes them."""
     cdef uint64_t lanes = 0
+    if load64_seq(section.shared + H_FOLLOWING_LANES):
+        lanes = exchange64(section.shared + H_FOLLOWING_LANES, 0)
     if load64_seq(section.slot + Q_WAITING_LANES):
-        lanes = exchange64(section.slot + Q_WAITING_LANES, 0)
+        lanes |= exchange64(section.slot + Q_WAITING_LANES, 0)
     if section.other_slot != NULL and load64_seq(section.other_slot + Q_WAITING_LANES):
         lanes |= exchange64(section.other_slot + Q_WAITING_LANES, 0)
     return lanes

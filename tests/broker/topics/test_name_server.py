@@ -110,6 +110,21 @@ def test_no_other_broker_registers(client: Asking) -> None:
     assert (answer.code, "no other broker" in (answer.remark or "")) == (1, True)
 
 
+def test_a_slave_of_this_broker_is_told_where_its_log_is_sent(tmp_path: Path) -> None:
+    slave: dict[str, Any] = {
+        "brokerName": "broker-a",
+        "brokerAddr": "10.0.0.2:10911",
+        "clusterName": "DefaultCluster",
+        "haServerAddr": "10.0.0.2:10912",
+        "brokerId": 1,
+    }
+    with asking(tmp_path, ha_listen=Address("127.0.0.1", 10_912)) as client:
+        answer = client.ask(RequestCode.REGISTER_BROKER, **slave)
+        assert answer.fields == {"masterAddr": "127.0.0.1:9876", "haServerAddr": "127.0.0.1:10912"}
+        assert client.ask(RequestCode.REGISTER_BROKER, **{**slave, "brokerName": "broker-b"}).code == 1
+        assert client.ask(RequestCode.REGISTER_BROKER, **{**slave, "brokerId": 0}).code == 1
+
+
 def test_texts_are_kept_over_a_restart(tmp_path: Path) -> None:
     space: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
     with asking(tmp_path) as client:

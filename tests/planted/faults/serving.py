@@ -15,6 +15,12 @@ FENCES = "tests/broker/groups/test_fences.py"
 TRANSACTIONS = "tests/broker/producers/test_transactions.py"
 KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
 
+REPORTS = "tests/replication/test_reports.py"
+FOLLOWED = "tests/replication/test_following.py"
+KILLED_REPLICA = "tests/crash/store/test_killed_replica.py"
+RECEIVING = "replication/receiving.py"
+REPLICA_LOG = "store/append/replica_log.py"
+
 FAULTS = [
     Fault(
         name="a client that takes its queue again at the next server loses the fence",
@@ -136,5 +142,69 @@ FAULTS = [
         new='        if half is None:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
         tests=TRANSACTIONS,
         select="only_the_half_message",
+    ),
+    Fault(
+        name="a replica reports before its disk has the bytes",
+        file=RECEIVING,
+        old="        if self._ack is Ack.DISK and not self._is_durable():\n            return\n",
+        new="",
+        tests=REPORTS,
+        select="after_the_flush",
+    ),
+    Fault(
+        name="a replica reports bytes that it has not stored",
+        file=RECEIVING,
+        old="        end = self._log.end if ",
+        new="        end = self._log.end + len(self._held) if ",
+        tests=REPORTS,
+        select="after_the_flush",
+    ),
+    Fault(
+        name="a replica reports all that it has before it has compared",
+        file=RECEIVING,
+        old=" if self._joining.is_done and not self._log.is_empty else self._joining.asked\n",
+        new="\n",
+        tests=REPORTS,
+        select="before_the_last_record",
+    ),
+    Fault(
+        name="a replica compares nothing",
+        file="replication/joining.py",
+        old="        self._compare(frame.content[:known])\n",
+        new="",
+        tests=FOLLOWED,
+        select="two_ways",
+    ),
+    Fault(
+        name="a replica takes messages of its own",
+        file="store/recovery/opening.py",
+        old="    state.is_replica = int(replica_mark.read_mark(root) is not None)\n",
+        new="    state.is_replica = 0\n",
+        tests=FOLLOWED,
+        select="takes_no_message",
+    ),
+    Fault(
+        name="a store with messages of its own becomes a replica",
+        file="store/recovery/replica.py",
+        old="        if known is None and _has_messages(root, settled):\n",
+        new="        if False:\n",
+        tests=FOLLOWED,
+        select="becomes_no_replica",
+    ),
+    Fault(
+        name="a replica publishes before it says so",
+        file=REPLICA_LOG,
+        old="            self._state.append_stage = RECORDED\n",
+        new="",
+        tests=KILLED_REPLICA,
+        select="replica_published",
+    ),
+    Fault(
+        name="a follower that begins leaves the step of the dead one as it is",
+        file=REPLICA_LOG,
+        old="            repair(self._state, self._files, self._queues, self._topics)\n",
+        new="            self._state.append_stage = IDLE\n",
+        tests=KILLED_REPLICA,
+        select="beside_a_reader and replica_published",
     ),
 ]

@@ -34,6 +34,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Address of the name server and the broker; port 0 picks one; repeatable.",
 )
 @click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
+@click.option("--ha-listen", metavar="HOST:PORT", help="Address at which replicas follow the log.  [default: nowhere]")
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
 @click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
@@ -97,6 +98,7 @@ def _settings(
     *,
     listen: tuple[str, ...],
     advertise: str | None,
+    ha_listen: str | None,
     ephemeral: bool,
     tls_mode: str,
     tls_cert: Path | None,
@@ -117,6 +119,7 @@ def _settings(
         root,
         tuple(map(_address, listen)),
         None if advertise is None else _address(advertise),
+        None if ha_listen is None else _address(ha_listen),
         tls=tls,
         can_fail=ephemeral,
         **others,

@@ -1,0 +1,19 @@
+"""Addresses: ``HOST:PORT`` in a replica's settings, and where a primary's broker is by RocketMQ's rule."""
+
+from __future__ import annotations
+
+
+def split(address: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``; an IPv6 host stands in brackets. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) <= 65_535:
+        raise ValueError(f"{address!r} is no HOST:PORT with a port from 1 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def broker_beside(primary: str) -> str:
+    """Return where the broker of a stock primary is: its HA port is the next one. [BrokerStartup]"""
+    host, port = split(primary)
+    if port == 1:
+        raise ValueError(f"{primary!r}: there is no port before 1: say where its broker is")
+    return f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"

@@ -1,0 +1,125 @@
+"""Broker client: asks the primary's broker what its log does not say, one request after the other.
+
+A replica asks for a few documents every few seconds, as a stock slave does, so it needs no more than a plain socket.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self
+
+from rmqclient.errors import BrokerUnreachable
+from rmqclient.remoting import bodies
+from rmqclient.remoting.bodies import fastjson
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import BodyError, error_of
+from rmqclient.remoting.frame import FrameReader, encode
+from rmqclient.remoting.table import request
+from rmqclient.replication.addresses import split
+from rmqclient.store.settings.store_settings import StoreSettings
+
+TIMEOUT_S: Final = 3.0
+"""For a connection, and for each answer. [SlaveSynchronize]"""
+
+_READ_BYTES: Final = 1 << 16
+_SIZES: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+_ENTRY_BYTES: Final = 20
+
+
+class LogShape(NamedTuple):
+    """What a replica must know of a primary's log before it takes a byte."""
+
+    settings: StoreSettings
+    """The sizes of its files."""
+    begin: int
+    """The oldest byte that is there."""
+    end: int
+
+
+class BrokerClient:
+    """A connection to a broker, made by the first request. A context manager, for one thread.
+
+    Every method raises BrokerUnreachable, AnswerError, BodyError and FrameError.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._socket: socket.socket | None = None
+        self._reader = FrameReader()
+        self._opaque = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up. The next request connects again."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._reader = None, FrameReader()
+
+    def log_shape(self) -> LogShape:
+        """Ask for the sizes of the store's files, and for begin and end of its log. [26, 28]"""
+        settings = dict(
+            line.partition("=")[::2] for line in self._ask(RequestCode.GET_BROKER_CONFIG).decode().splitlines()
+        )
+        told = fastjson.read(self._ask(RequestCode.GET_BROKER_RUNTIME_INFO))
+        table: Mapping[str, Any] = told.get("table", {}) if isinstance(told, dict) else {}
+        try:
+            sizes = [int(settings[name]) for name in _SIZES]
+            return LogShape(
+                StoreSettings(sizes[0], sizes[1] // _ENTRY_BYTES, sizes[2], sizes[3]),
+                max(0, int(table["commitLogMinOffset"])),
+                max(0, int(table["commitLogMaxOffset"])),
+            )
+        except (KeyError, ValueError) as error:
+            raise BodyError(f"{self.address} does not say how its log is: {error}") from error
+
+    def topics(self) -> bodies.TopicTable:
+        """Ask for the topics. [21]"""
+        return bodies.TopicTable.decode(self._ask(RequestCode.GET_ALL_TOPIC_CONFIG))
+
+    def group_offsets(self) -> bodies.OffsetTable:
+        """Ask how far each group is. [43]"""
+        return bodies.OffsetTable.decode(self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
+
+    def delay_offsets(self) -> bodies.DelayOffsets:
+        """Ask how far the delivery of each delay level is. [45]"""
+        return bodies.DelayOffsets.decode(self._ask(RequestCode.GET_ALL_DELAY_OFFSET))
+
+    def group_settings(self) -> bytes:
+        """Ask for the settings of groups, as ``subscriptionGroup.json`` has them. [201]"""
+        return self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+
+    def _ask(self, code: RequestCode) -> bytes:
+        """Return the body of the answer to a request without fields."""
+        self._opaque += 1
+        asked = request(code)
+        asked.opaque = self._opaque
+        try:
+            self._open().sendall(encode(asked))
+            while True:
+                for answer in self._reader.feed(self._received()):
+                    if answer.opaque == asked.opaque and answer.is_response:
+                        if answer.code != ResponseCode.SUCCESS:
+                            raise error_of(answer, self.address)
+                        return answer.body
+                if self._reader.damage is not None:
+                    raise self._reader.damage
+        except OSError as error:
+            self.close()
+            raise BrokerUnreachable(f"{self.address}: no answer to request {code.name}: {error}") from error
+
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.create_connection(split(self.address), TIMEOUT_S)
+        return self._socket
+
+    def _received(self) -> bytes:
+        data = self._open().recv(_READ_BYTES)
+        if not data:
+            raise ConnectionResetError("the broker closed the connection")
+        return data

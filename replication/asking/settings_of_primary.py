@@ -1,0 +1,99 @@
+"""Settings of the primary: what its log does not say, from its broker into the replica.
+
+The same four documents as a stock slave asks for, and in its order. [SlaveSynchronize]
+
+======================  ====================================================================================
+document                how it is taken over
+======================  ====================================================================================
+topics                  new and changed ones; a topic that is gone there stays here
+offsets of groups       as they are there, also lower ones, but never behind the end of a queue here
+delay levels            into ``delayOffset.json``, for the time after a promotion
+settings of groups      the whole document
+======================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from rmqclient.replication.asking.broker_client import BrokerClient
+from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.files.file_lock import TOPIC_BYTE
+from rmqclient.store.message_queue import is_name
+from rmqclient.store.settings import config_file, document
+from rmqclient.store.settings.config_file import TopicConfig
+
+_GROUPS_FILE: Final = Path("config", "subscriptionGroup.json")
+
+
+class SettingsOfPrimary:
+    """Takes over topics, groups, offsets and delay levels. For one thread."""
+
+    def __init__(self, store: MessageStore, broker: BrokerClient) -> None:
+        self._store = store
+        self._broker = broker
+        self._groups = b""
+
+    def take_settings(self) -> None:
+        """Take over topics and the settings of groups. Raises as :class:`BrokerClient`, and StoreFull, TableFull."""
+        self._take_topics()
+        self._take_groups()
+
+    def take_progress(self) -> None:
+        """Take over how far groups and delay levels are. Raises as :meth:`take_settings`, and StoreBusy."""
+        self._take_offsets()
+        self._take_delays()
+
+    def _take_topics(self) -> None:
+        told = self._broker.topics().topics
+        self._store.topics.adopt(
+            {
+                name: TopicConfig(
+                    topic.read_queues,
+                    topic.write_queues,
+                    topic.perm,
+                    topic.order,
+                    topic.filter_type,
+                    topic.sys_flag,
+                    "compact" if (topic.attributes or {}).get("cleanup.policy") == "COMPACTION" else "delete",
+                )
+                for name, topic in told.items()
+                if is_name(name)
+            }
+        )
+
+    def _take_offsets(self) -> None:
+        for name, offsets in self._broker.group_offsets().offsets.items():
+            topic, _, group = name.partition("@")
+            if is_name(topic) and is_name(group):
+                for queue_id, offset in offsets.items():
+                    self._move(group, MessageQueue(topic, queue_id), offset)
+
+    def _move(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Let a group stand where it stands there; at the end of the queue while its messages have not come yet."""
+        store = self._store
+        try:
+            number = store.topics.slot(queue)
+        except UnknownTopic:
+            return
+        offset = min(max(offset, 0), store.topics.max_offset(queue))
+        slot = store.groups.find_or_add(group, number, offset)
+        if slot.committed_offset != offset:
+            with slot.locked(store.config.lock_timeout_ms):
+                slot.seek(offset)
+
+    def _take_delays(self) -> None:
+        told = self._broker.delay_offsets().offsets
+        with self._store.lock.held(TOPIC_BYTE):
+            if told and config_file.read_delay_offsets(self._store.root) != told:
+                config_file.write_delay_offsets(self._store.root, told)
+
+    def _take_groups(self) -> None:
+        told = self._broker.group_settings()
+        path = self._store.root / _GROUPS_FILE
+        if told != self._groups and told:
+            with self._store.lock.held(TOPIC_BYTE):
+                document.write(path, document.render(document.parse(told, path)))
+            self._groups = told

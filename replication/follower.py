@@ -1,0 +1,145 @@
+"""Follower: keeps a replica the same as its primary, through every loss of the connection.
+
+Two threads: one receives, and one asks the primary's broker every few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import Final
+
+from rmqclient.errors import BrokerUnreachable, FrameError, QueueError, RecordsDamaged, RemotingError, StoreBusy
+from rmqclient.replication.addresses import split
+from rmqclient.replication.asking.broker_client import BrokerClient, LogShape
+from rmqclient.replication.asking.settings_of_primary import SettingsOfPrimary
+from rmqclient.replication.joining import Joining
+from rmqclient.replication.receiving import Ack, Receiving
+from rmqclient.replication.status import Seen, write_seen
+from rmqclient.store import MessageStore, clock
+from rmqclient.store.files.file_lock import FOLLOWER_BYTE
+
+_log = logging.getLogger(__name__)
+
+_CONNECT_S: Final = 5.0
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 5.0
+_ASK_S: Final = 1.0
+_PROGRESS_IN_A_ROW: Final = 10
+"""How often progress is asked for until topics and settings are, too. A stock slave asks for all after 10 s."""
+_DAMAGE_BELIEVED: Final = 3
+"""Damage at one place is asked for again so often: a wire may flip a bit, a disk gives the same bytes again."""
+
+
+class Follower:
+    """Follows one primary, for an open replica. Raises StoreBusy when another process does."""
+
+    def __init__(self, store: MessageStore, primary: str, broker: str, *, ack: Ack = Ack.DISK) -> None:
+        if not store.lock.try_exclusive(FOLLOWER_BYTE):
+            raise StoreBusy(f"process {store.lock.holder(FOLLOWER_BYTE)} follows the primary of {store.root} already")
+        self._store = store
+        self._primary = primary
+        self._broker = broker
+        self._ack = ack
+        self._log = store.replica_log()
+        self._log.settle()
+        self._ended = threading.Event()
+        self._socket: socket.socket | None = None
+        self._seen = Seen()
+        self._damages: list[int] = []
+
+    def run(self) -> None:
+        """Follow until :meth:`end`. Raises LogsDiffer, ConfigMismatch, RecordsDamaged and what appending raises."""
+        asking = threading.Thread(target=self._ask_broker, name="rmq-replica-settings", daemon=True)
+        asking.start()
+        try:
+            self._follow()
+        except QueueError as error:
+            self._note(problem=str(error))
+            raise
+        finally:
+            self.end()
+            asking.join()
+            write_seen(self._store.root, self._seen)
+
+    def end(self) -> None:
+        """Let :meth:`run` return soon. For any thread, and for a signal's handler."""
+        self._ended.set()
+        connection = self._socket
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _follow(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._ended.is_set():
+            end = self._log.end
+            try:
+                self._connect()
+            except (OSError, FrameError) as error:
+                self._lose(str(error))
+            except RecordsDamaged as error:
+                self._lose(str(error))
+                self._damages.append(error.position)
+                if self._damages.count(error.position) >= _DAMAGE_BELIEVED:
+                    raise
+            pause_s = _FIRST_PAUSE_S if self._log.end > end else min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._ended.wait(pause_s)
+
+    def _lose(self, problem: str) -> None:
+        if not self._ended.is_set():
+            _log.warning("primary %s: %s; trying again", self._primary, problem)
+            self._note(problem=problem)
+
+    # --- the log --------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        joining = Joining(self._log, self._store.config.commit_log_file_bytes, self._shape())
+        with socket.create_connection(split(self._primary), _CONNECT_S) as connection:
+            self._socket = connection
+            try:
+                Receiving(self._store, connection, self._log, joining, self._ack, self._heard).run(self._ended)
+            finally:
+                self._socket = None
+
+    def _shape(self) -> LogShape | None:
+        """Ask how the primary's log is; None when its broker does not say, which stops nothing."""
+        try:
+            with BrokerClient(self._broker) as broker:
+                return broker.log_shape()
+        except (BrokerUnreachable, RemotingError) as error:
+            _log.warning("the broker of the primary does not say how its log is: %s", error)
+            return None
+
+    def _heard(self, primary_end: int) -> None:
+        if self._seen.problem:
+            _log.info("primary %s: following from %d", self._primary, self._log.end)
+        self._note(primary_end=max(self._seen.primary_end, primary_end), contact_ms=clock.wall_ms())
+
+    def _note(self, *, contact_ms: int | None = None, primary_end: int | None = None, problem: str = "") -> None:
+        self._seen = Seen(
+            self._seen.contact_ms if contact_ms is None else contact_ms,
+            self._seen.primary_end if primary_end is None else primary_end,
+            problem,
+        )
+
+    # --- what the log does not say --------------------------------------------------------------------
+
+    def _ask_broker(self) -> None:
+        with BrokerClient(self._broker) as broker:
+            settings, problem, turn = SettingsOfPrimary(self._store, broker), "", 0
+            while not self._ended.is_set():
+                try:
+                    if turn % _PROGRESS_IN_A_ROW == 0:
+                        settings.take_settings()
+                    settings.take_progress()
+                    problem, turn = "", turn + 1
+                except QueueError as error:
+                    if str(error) != problem:
+                        _log.warning("topics and offsets of the primary were not taken over: %s", error)
+                    problem = str(error)
+                with suppress(QueueError):
+                    write_seen(self._store.root, self._seen)
+                self._ended.wait(_ASK_S)

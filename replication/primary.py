@@ -1,0 +1,91 @@
+"""Primary: listens for replicas, and serves each of them by a sender."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from typing import Final, Self
+
+from rmqclient.errors import CannotListen
+from rmqclient.replication.sender import Sender
+from rmqclient.store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG: Final = 16
+_MOST_REPLICAS: Final = 16
+"""Connections that are served at once. Whoever reaches the port can read the whole log, and is not asked who he is."""
+
+
+class Primary:
+    """The port at which replicas of one open store connect. A context manager; leaving it ends every connection."""
+
+    def __init__(self, store: MessageStore, host: str, port: int) -> None:
+        """``port`` 0 picks a free one; :meth:`start` says which."""
+        self._store = store
+        self._host, self._port = host, port
+        self._socket: socket.socket | None = None
+        self._senders: list[Sender] = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
+
+    def start(self) -> tuple[str, int]:
+        """Listen; return host and port. Raises CannotListen."""
+        try:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            self._socket = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            where = f"{self._host}:{self._port}"
+            raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
+        self._thread.start()
+        host, port = self._socket.getsockname()[:2]
+        return str(host), int(port)
+
+    def replicas(self) -> dict[str, int | None]:
+        """Return what each connected replica reported last, by where it connects from."""
+        with self._lock:
+            return {sender.name: sender.reported for sender in self._senders if sender.is_open}
+
+    def close(self) -> None:
+        """Listen no more, and end every connection. Closing twice does nothing."""
+        listening, self._socket = self._socket, None
+        if listening is None:
+            return
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        listening.close()
+        self._thread.join()
+        for sender in self._senders:
+            sender.close()
+        self._senders.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        listening = self._socket
+        while listening is not None and self._socket is listening:
+            try:
+                connection, address = listening.accept()
+            except OSError:
+                return
+            self._serve(connection, f"{address[0]}:{address[1]}")
+
+    def _serve(self, connection: socket.socket, name: str) -> None:
+        with self._lock:
+            gone = [sender for sender in self._senders if not sender.is_open]
+            for sender in gone:
+                sender.close()
+                self._senders.remove(sender)
+            if len(self._senders) >= _MOST_REPLICAS:
+                _log.warning("replica %s is not served: %d others are connected", name, len(self._senders))
+                connection.close()
+                return
+            sender = Sender(self._store, connection, name)
+            self._senders.append(sender)
+        sender.start()

@@ -1,0 +1,114 @@
+"""Receiving: one connection to a primary: what comes is compared, then appended, then reported.
+
+A report is sent when the bytes below it are appended, and with ``Ack.DISK`` when they are on the disk, too; one flush
+covers all that one read has brought. Nothing is reported as had before the logs were compared: a stock primary takes
+any report for an acknowledgement.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from rmqclient.errors import LogsDiffer, NotFlushed
+from rmqclient.replication.frames import HEARTBEAT_S, SILENCE_S, FrameReader, report
+from rmqclient.replication.joining import Joining
+from rmqclient.store import MessageStore
+from rmqclient.store.append.replica_log import ReplicaLog
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 1 << 20
+_LOOK_S: Final = 1.0
+
+
+class Ack(StrEnum):
+    """What a report says of the bytes below it."""
+
+    MEMORY = "memory"  #: they survive the end of every process here, as a stock slave means it
+    DISK = "disk"  #: they survive a power cut here
+
+
+class Receiving:
+    """One connection; ``heard`` is told where the log of the primary ends at least, each time it says something."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        connection: socket.socket,
+        log: ReplicaLog,
+        joining: Joining,
+        ack: Ack,
+        heard: Callable[[int], None],
+    ) -> None:
+        self._store = store
+        self._socket = connection
+        self._log = log
+        self._joining = joining
+        self._ack = ack
+        self._heard = heard
+        self._reader = FrameReader()
+        self._held = bytearray()
+        self._reported = -1
+        self._reported_at = 0.0
+
+    def run(self, ended: threading.Event) -> None:
+        """Receive until ``ended`` is set, or an error comes.
+
+        Raises OSError when the connection is lost, FrameError, RecordsDamaged, LogsDiffer, and what appending raises.
+        """
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(_LOOK_S)
+        begun_at = heard_at = time.monotonic()
+        while not ended.is_set():
+            self._report()
+            now = time.monotonic()
+            if self._receive():
+                heard_at = now
+            elif now - heard_at > SILENCE_S:
+                raise ConnectionError(f"silent for {SILENCE_S:.0f} s")
+            if not self._joining.is_done and now - begun_at > SILENCE_S:
+                raise LogsDiffer(
+                    f"the primary sends nothing of bytes {self._joining.asked} to {self._log.end}, which this replica "
+                    "has: it ends below, or has removed them. Nothing was changed"
+                )
+
+    def _receive(self) -> bool:
+        """Take what comes next; return whether anything came."""
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except TimeoutError:
+            return False
+        if not data:
+            raise ConnectionResetError("the primary closed the connection")
+        for frame in self._reader.feed(data):
+            self._held += self._joining.take(frame)
+            self._heard(frame.offset + len(frame.content))
+        with memoryview(self._held).toreadonly() as content:
+            taken = self._log.take(content)
+        del self._held[:taken]
+        return True
+
+    def _report(self) -> None:
+        """Say how far the replica is, when it is further than it said, or has said nothing for a while."""
+        end = self._log.end if self._joining.is_done and not self._log.is_empty else self._joining.asked
+        if end <= self._reported and time.monotonic() - self._reported_at < HEARTBEAT_S:
+            return
+        if self._ack is Ack.DISK and not self._is_durable():
+            return
+        self._socket.sendall(report(end))
+        self._reported, self._reported_at = end, time.monotonic()
+
+    def _is_durable(self) -> bool:
+        """Flush what is appended; return whether it is on the disk. Raises StorePoisoned."""
+        try:
+            self._store.flusher.wait_until_flushed(self._log.end)
+        except NotFlushed as error:
+            _log.warning("nothing is reported to the primary for now: %s", error)
+            return False
+        return True

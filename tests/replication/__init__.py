@@ -1,0 +1,1 @@
+"""Replication: a store follows another one by RocketMQ's HA protocol."""

@@ -1,0 +1,97 @@
+"""``rmq replica``: a store that follows another one, for a second host."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.output import write
+from rmqclient.workers.console.parameters import DIRECTORY, with_log_options, with_output, with_store
+from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.exit_codes import EXPLAINED
+
+if TYPE_CHECKING:
+    from rmqclient.replication.follower import Follower
+    from rmqclient.workers.processes.logs import LogFormat
+
+
+@click.group(cls=Noun)
+def replica() -> None:
+    """Keep a copy of a store on another host, and take over with it."""
+
+
+@replica.command("follow", epilog=EXPLAINED)
+@click.argument("primary", metavar="HOST:PORT")
+@click.option("--store", "root", type=DIRECTORY, required=True, help="Directory of the replica; made if it is missing.")
+@click.option("--broker", metavar="HOST:PORT", help="Where the primary answers requests.  [default: the port before]")
+@click.option(
+    "--ack",
+    type=click.Choice(["disk", "memory"]),
+    default="disk",
+    show_default=True,
+    help="Report bytes when they are on the disk here, or in memory as a RocketMQ slave.",
+)
+@with_log_options
+def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: str, log_format: LogFormat) -> None:
+    """Follow the store whose log is sent at HOST:PORT: `rmq serve --ha-listen`, or a RocketMQ master's HA port.
+
+    Prints one line of JSON when it begins. TERM and Ctrl-C end it.
+    """
+    from rmqclient.replication.following import follow as run
+    from rmqclient.replication.receiving import Ack
+    from rmqclient.workers.processes.logs import configure_logging
+
+    configure_logging(log_level.upper(), log_format)
+
+    def begin(follower: Follower, end: int) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: follower.end())
+        click.echo(json.dumps({"follows": primary, "end": end, "pid": os.getpid()}))
+
+    try:
+        run(root, primary, broker, Ack(ack), begin)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@replica.command("status")
+@with_store
+@with_output
+def show(root: Path | str, output: str, query: str | None) -> None:
+    """Show how a replica stands: what it has, what it lacks, and when its primary was heard last."""
+    from rmqclient.replication.promotion import status
+
+    with opening(root, lambda: contextlib.nullcontext(status(_directory(root)))) as found:
+        write([asdict(found)], output=output, query=query)
+
+
+@replica.command("promote")
+@with_store
+@click.option("--force", is_flag=True, help="Even when bytes are missing, or the primary was heard a moment ago.")
+@with_output
+def promote(root: Path | str, force: bool, output: str, query: str | None) -> None:
+    """Make the replica a primary, for good, when the host of its primary is lost.
+
+    `rmq replica follow` must have ended. See to it that nothing is sent to the old primary any more: nobody here can
+    know whether it runs.
+    """
+    from rmqclient.replication import promotion
+
+    with opening(root, lambda: contextlib.nullcontext(promotion.promote(_directory(root), force=force))) as found:
+        write([asdict(found)], output=output, query=query)
+
+
+def _directory(root: Path | str) -> Path:
+    if isinstance(root, str):
+        raise click.UsageError(f"{root}: a replica is a directory on this host")
+    return root
