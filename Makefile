@@ -43,7 +43,7 @@ WORKERS ?= 3
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7 spring-2.3.1
 
-.PHONY: install demo demo-spark demo-cluster docs test test-all interop lint torture bench clean help no-kernel java rocketmq
+.PHONY: install demo demo-spark demo-cluster docs test test-all interop lint release-check wheels torture bench clean help no-kernel java rocketmq
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -109,6 +109,15 @@ lint: $(STAMP_ALL) ## check style, formatting, types, the kernel's stub and its 
 	    --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist rmqclient.store.kernel._kernel || failed=1
 	$(PYTHON) -m cython -Wextra -Werror -o $(VENV)/kernel-lint.c store/kernel/_kernel.pyx || failed=1
 	exit $$failed
+
+release-check: $(STAMP) ## build what a release consists of and try all of it, a line for each
+	@$(PYTHON) -m tests.packaging.release_check
+
+wheels: ## build the wheels of a release into dist/, for every Python and machine; needs Docker or Podman
+	@command -v docker > /dev/null || command -v podman > /dev/null || { echo "wheels: missing: Docker or Podman" >&2; exit 1; }
+	command -v docker > /dev/null || export CIBW_CONTAINER_ENGINE=podman
+	$(PYTHON) -m pip --quiet install cibuildwheel
+	$(PYTHON) -m cibuildwheel --platform linux --output-dir dist
 
 torture: $(STAMP_ALL) ## run every rig at full size, for hours; ARGS="kills --rounds 100" for less
 	@$(PYTHON) -m tests.torture $(ARGS)

@@ -1,10 +1,18 @@
 """Builds the compiled kernel; everything else about the distribution stands in pyproject.toml."""
 
+import sys
+import sysconfig
 from pathlib import Path
 
 from Cython.Build import cythonize
 from Cython.Compiler.Options import extra_warnings
 from setuptools import Extension, setup
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    sys.exit(
+        "rmqclient needs a Python with the GIL: this is a free-threaded build, in which its handles are not safe for "
+        "threads. Use the usual build of the same version; a process of it uses every core with `rmq run`."
+    )
 
 PARTS = Path("rmqclient", "store", "kernel")  # by the name under which it is installed
 
@@ -12,7 +20,7 @@ KERNEL = Extension(
     "rmqclient.store.kernel._kernel",
     sources=[str(PARTS / "_kernel.pyx")],
     depends=sorted(str(path) for pattern in ("*.pxi", "*.h") for path in PARTS.rglob(pattern)),  # for an sdist
-    extra_compile_args=["-O3", "-pthread"],
+    extra_compile_args=["-O3", "-g0", "-pthread"],  # what Python was built with asks for debug information
     extra_link_args=["-pthread"],
 )
 

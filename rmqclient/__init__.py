@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from rmqclient.store.bodies import Compression
     from rmqclient.tables.table import Table
 
+    __version__: str
+    """As the installed distribution tells it."""
+
 __all__ = [
     "App",
     "Batch",
@@ -162,9 +165,14 @@ _HOMES = {
 if not TYPE_CHECKING:  # or a type checker would accept any name
 
     def __getattr__(name: str) -> object:
-        if name not in _HOMES:
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415 - it takes longer to import than most need
+
+            found: object = version("rmqclient")
+        elif name in _HOMES:
+            found = getattr(importlib.import_module(_HOMES[name]), name)
+        else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = found  # next time the name is found without this function
         return found
 

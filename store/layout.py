@@ -10,6 +10,7 @@ size, because another process could see an unaligned word half written.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from typing import Any, Literal
@@ -471,6 +472,16 @@ RUNTIME_TABLES = {
     "timer": TIMER_HEADER,
 }
 
+
+def _c_library() -> str:
+    """Return which C library this process has. A mutex of the one means nothing to the other."""
+    try:
+        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else "musl"
+    except (OSError, ValueError):
+        return "musl"
+
+
 RUNTIME_FINGERPRINT = zlib.crc32(
-    "\n".join(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()).encode()
+    "\n".join([*(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()), _c_library()]).encode()
 )
+"""Of the tables, and of the C library whose mutexes lie between them: others cannot share a runtime file."""

@@ -174,6 +174,26 @@ static inline int futex_wake(void *word, int count)
 
 /* --- robust mutex ----------------------------------------------------------------------------------- */
 
+/* What the interface of the C library does not tell: the word that is 0 while nobody holds a mutex, and the thread id of its
+ * owner. The two libraries lay a mutex out differently, so processes of both cannot share one: store/layout.py. */
+#ifdef __GLIBC__
+#define MUTEX_WORD(mutex) ((mutex)->__data.__lock)
+#define MUTEX_OWNER(mutex) ((mutex)->__data.__owner)
+#else /* musl, where one word is both */
+#define MUTEX_WORD(mutex) ((mutex)->__u.__vi[1])
+#define MUTEX_OWNER(mutex) ((mutex)->__u.__vi[1] & 0x3fffffff)
+#endif
+
+/* The clock of a wait with an end. Older libraries know only the wall clock: if that is set back meanwhile, a wait that nobody
+ * ends by releasing the mutex lasts longer by as much. */
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 30) && !defined(RMQ_WALL_CLOCK_WAITS)
+#define MUTEX_CLOCK CLOCK_MONOTONIC
+#define mutex_until(mutex, until) pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, until)
+#else
+#define MUTEX_CLOCK CLOCK_REALTIME
+#define mutex_until(mutex, until) pthread_mutex_timedlock(mutex, until)
+#endif
+
 static int mutex_initialise(void *at)
 {
     pthread_mutexattr_t attributes;
@@ -204,7 +224,7 @@ static inline int mutex_try(void *at, int spins)
     pthread_mutex_t *mutex = (pthread_mutex_t *)at;
     int failure = pthread_mutex_trylock(mutex);
     while (failure == EBUSY && spins > 0) {
-        while (__atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) && spins-- > 0) {
+        while (__atomic_load_n(&MUTEX_WORD(mutex), __ATOMIC_RELAXED) && spins-- > 0) {
 #if defined(__x86_64__) || defined(__i386__)
             __builtin_ia32_pause();
 #endif
@@ -225,11 +245,11 @@ static int mutex_wait(void *at, int64_t timeout_ns)
         struct timespec until;
         int64_t step = timeout_ns < slice ? timeout_ns : slice;
         if (step <= 0) return ETIMEDOUT;
-        clock_gettime(CLOCK_MONOTONIC, &until);
+        clock_gettime(MUTEX_CLOCK, &until);
         until.tv_nsec += step % 1000000000;
         until.tv_sec += step / 1000000000 + until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
-        failure = mutex_settle(mutex, pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until));
+        failure = mutex_settle(mutex, mutex_until(mutex, &until));
         timeout_ns -= step;
     }
     return failure;
@@ -237,7 +257,7 @@ static int mutex_wait(void *at, int64_t timeout_ns)
 
 static inline void mutex_release(void *at) { pthread_mutex_unlock((pthread_mutex_t *)at); }
 
-static inline int mutex_owner(const void *at) { return ((const pthread_mutex_t *)at)->__data.__owner; }
+static inline int mutex_owner(const void *at) { return MUTEX_OWNER((const pthread_mutex_t *)at); }
 
 /* --- crash points ----------------------------------------------------------------------------------- */
 

@@ -2,81 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
-import tarfile
-import venv
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
+
+from tests.packaging.distributions import TOP, clean, run
 
 pytest.importorskip("pip")
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
-
-TOP = Path(__file__).parents[2]
-DEPENDENCIES = Path(click.__file__).parents[1]
-"""Where this environment has what the package depends on. An editable install leaves nothing of the package there."""
-
-MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.egg-info")
-
-
-@pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Build the source distribution in a copy of the tree, and unpack it."""
-    tree = tmp_path_factory.mktemp("tree")
-    for name in ("rmqclient", "store", "remoting", "broker", "workers", "tests"):
-        shutil.copytree(TOP / name, tree / name, symlinks=True, ignore=MADE_BY_A_BUILD)
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
-        shutil.copy(TOP / name, tree)
-    run(sys.executable, "-c", "from setuptools.build_meta import build_sdist; build_sdist('dist')", cwd=tree)
-    (archive,) = (tree / "dist").iterdir()
-    with tarfile.open(archive) as opened:
-        opened.extractall(tree / "unpacked", filter="data")
-    (unpacked,) = (tree / "unpacked").iterdir()
-    yield unpacked
-    shutil.rmtree(tree)
-
-
-@pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a wheel from a copy of the source distribution; without optimising, which takes a minute more."""
-    sources = shutil.copytree(sdist, tmp_path_factory.mktemp("wheel") / "sources")
-    recipe = sources / "setup.py"
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace('"-O3"', '"-O0"'), encoding="utf-8")
-    command = (sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index")
-    run(*command, "-w", "dist", ".", cwd=sources)
-    (built,) = (sources / "dist").iterdir()
-    return built
-
-
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Install the wheel into a fresh environment; its dependencies are those of this one."""
-    directory = tmp_path_factory.mktemp("environment")
-    venv.create(directory, symlinks=True)
-    python = directory / "bin" / "python"
-    run(
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(python),
-        "install",
-        "--no-deps",
-        "--no-index",
-        str(wheel),
-        cwd=directory,
-    )
-    (packages,) = directory.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(f"{DEPENDENCIES}\n", encoding="utf-8")
-    yield directory
-    shutil.rmtree(directory)
 
 
 def test_the_sources_hold_each_file_once_as_a_real_file_with_all_that_the_kernel_is_compiled_from(sdist: Path) -> None:
@@ -169,14 +106,3 @@ while not pathlib.Path(sys.argv[1]).exists():
         sys.exit("no handler has run")
     time.sleep(0.05)
 """
-
-
-def run(*command: str, cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, env=clean(), capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def clean() -> dict[str, str]:
-    """The variables of this process without those that add to the path or name a store."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RMQ_", "PIP_CONFIG"))}

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from rmqclient import Message
 from rmqclient.databases.database import Connection
 from rmqclient.databases.outbox import Outbox
 from rmqclient.databases.relay import Relay
-from rmqclient.store import MessageStore
+from rmqclient.store import TIMER_TOPIC, MessageStore
 from rmqclient.store.crash_points import CrashPoint
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
@@ -106,6 +107,24 @@ def test_a_message_is_sent_when_its_transaction_is_committed_and_not_otherwise(
         assert outbox.forget_sent(connection) == 1
         connection.commit()
     assert seen(store) == [b"paid"]
+
+
+@pytest.mark.guarantee("G32")
+def test_a_message_that_waits_for_its_time_is_found_by_the_next_relay(
+    store: MessageStore, connect: Callable[[], Connection]
+) -> None:
+    with contextlib.closing(connect()) as connection:
+        key = Outbox().add(connection, Message(TOPIC, b"later"), delay=timedelta(hours=1))
+        connection.commit()
+        with Relay(store, Outbox(), connect) as relay:
+            assert relay.send() == 1
+        # As a relay leaves it that is killed between the send and the mark
+        Outbox().execute(connection, "UPDATE {table} SET state = 1")
+        connection.commit()
+    with Relay(store, Outbox(), connect) as relay:
+        send_all(relay, connect)
+    assert [each.body for each in store.messages_by_key(TIMER_TOPIC, key)] == [b"later"]
+    assert seen(store) == []
 
 
 def test_the_transaction_of_a_with_block_decides(store: MessageStore, connect: Callable[[], Connection]) -> None:

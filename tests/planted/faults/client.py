@@ -70,6 +70,14 @@ FAULTS = [
         select="sqlite and killed_relay",
     ),
     Fault(
+        name="a relay looks for a message that waits in its topic only",
+        file="rmqclient/databases/relay.py",
+        old="(row.topic, TIMER_TOPIC)",
+        new="(row.topic,)",
+        tests=KILLED_OUTBOX,
+        select="sqlite and waits_for_its_time",
+    ),
+    Fault(
         name="a limit on bodies counts what is left of them",
         file="rmqclient/sending/compressor.py",
         old="self._over_bytes <= len(body) <= max_body_bytes",
