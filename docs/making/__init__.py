@@ -6,6 +6,7 @@
 ``addresses``   the builder: which page has which address
 ``sources``     files of the repository that pages link to, as pages of their own
 ``commands``    what ``--help`` of each command prints
+``stubs``       texts and signatures of compiled classes
 ``static``      colours, the home page, pictures that follow the choice of light and dark
 ==============  ====================================================================================
 """

@@ -25,13 +25,14 @@ extensions = [
     "making.commands",
     "making.contents",
     "making.sources",
+    "making.stubs",
 ]
 
 myst_enable_extensions = ["attrs_block", "deflist"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
-autodoc_default_options = {"members": True, "inherited-members": False}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True  # a default is shown as it is written, not as an address in memory
 autodoc_typehints_format = "short"
