@@ -1,8 +1,12 @@
-"""Prints what was counted, so that a run that compared nothing shows itself."""
+"""Prints what was counted, so that a run that compared nothing shows itself; one Spark session for all tests."""
 
 from __future__ import annotations
 
 import pytest
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]  # one fixture: imported in each file it would be as many, and the first to end would end Java
 
 _counts: list[str] = []
 

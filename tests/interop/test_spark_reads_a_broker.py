@@ -9,7 +9,6 @@ import pytest
 
 from tests.interop.brokers_store import CONF
 from tests.interop.rocketmq import BROKER_4_9_7, Java, broker
-from tests.spark.conftest import spark  # noqa: F401 - a fixture
 from tests.spark.rows import expected, load, rows_of
 from tests.support.java import why_no_spark
 from tests.support.oracle import reference
@@ -25,7 +24,7 @@ Place = tuple[str, int, int]
 @pytest.mark.skipif(bool(why_no_spark()), reason=str(why_no_spark()))
 @pytest.mark.guarantee("G29")
 def test_spark_reads_and_follows_a_broker_that_runs(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     tmp_path: Path,
     report: list[str],
 ) -> None:

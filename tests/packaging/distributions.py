@@ -13,7 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 TOP = Path(__file__).parents[2]
-FOLDERS = ("rmqclient", "store", "remoting", "broker", "workers", "tests")
+LINKED = tuple(sorted(path.name for path in (TOP / "rmqclient").iterdir() if path.is_symlink()))
+"""The folders at the top that are installed under ``rmqclient``."""
+FOLDERS = ("rmqclient", *LINKED, "tests")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
 MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.egg-info")
 

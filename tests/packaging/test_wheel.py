@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.distributions import TOP, clean, run
+from tests.packaging.distributions import LINKED, TOP, clean, run
 
 pytest.importorskip("pip")
 
@@ -19,15 +19,14 @@ pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
 def test_the_sources_hold_each_file_once_as_a_real_file_with_all_that_the_kernel_is_compiled_from(sdist: Path) -> None:
     held = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*")}
     assert not [path for path in sdist.rglob("*") if path.is_symlink()]
-    assert not {name for name in held if name.split("/")[0] in {"store", "remoting", "broker", "workers", "tests"}}
+    assert not {name for name in held if name.split("/")[0] in {*LINKED, "tests"}}
     assert not {name for name in held if name.endswith(("_kernel.c", ".so"))}
     kernel = TOP / "rmqclient" / "store" / "kernel"
     sources = {
         path.relative_to(TOP).as_posix() for suffix in ("pyx", "pxi", "h") for path in kernel.rglob(f"*.{suffix}")
     }
     assert sources <= held
-    linked = ("store", "remoting", "broker", "workers")
-    modules = {path.relative_to(TOP).as_posix() for name in linked for path in (TOP / name).rglob("*.py")}
+    modules = {path.relative_to(TOP).as_posix() for name in LINKED for path in (TOP / name).rglob("*.py")}
     assert {f"rmqclient/{name}" for name in modules} <= held
 
 

@@ -32,7 +32,7 @@ def state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("release", RELEASES)
 def test_mqadmin_shows_the_trace_of_a_message_on_our_server(release: str, tmp_path: Path) -> None:
-    with serve() as server:
+    with serve(tmp_path / "store") as server:
         # Given a message of the directory, and one of a client of the server, both handled at the second attempt
         local, remote = traced(str(server.root), "local"), traced(server.url, "remote")
         half = decided(str(server.root))

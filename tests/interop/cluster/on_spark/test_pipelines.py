@@ -19,7 +19,6 @@ from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from tests.interop.cluster.behaviour.place import LONG_S, eventually
 from tests.interop.cluster.clusters import Cluster
-from tests.spark.conftest import spark  # noqa: F401 - a fixture
 from tests.spark.rows import load
 from tests.support.java import why_no_spark
 
@@ -50,7 +49,7 @@ def sent(cluster: Cluster, topic: str, numbers: range) -> str:
 
 
 def test_an_archive_has_each_message_once_over_two_runs(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
     tmp_path: Path,
@@ -66,7 +65,7 @@ def test_an_archive_has_each_message_once_over_two_runs(
 
 
 def test_windows_and_the_latest_messages_of_keys(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
     tmp_path: Path,
@@ -88,7 +87,7 @@ def test_windows_and_the_latest_messages_of_keys(
 
 
 def test_dead_letters_and_an_audit(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
 ) -> None:
@@ -117,7 +116,7 @@ def test_dead_letters_and_an_audit(
 
 
 def test_a_group_of_the_brokers_follows_a_query(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
     tmp_path: Path,

@@ -19,7 +19,6 @@ from pyspark.sql import functions as sql
 from tests.interop.cluster.clusters import Cluster
 from tests.interop.cluster.on_spark import standalone_job
 from tests.interop.cluster.on_spark.standalone import environment, standalone
-from tests.spark.conftest import spark  # noqa: F401 - a fixture
 from tests.spark.rows import Row, load, row_of_line, rows_of
 from tests.support.java import why_no_spark
 from tests.support.lines import Line, of_kind
@@ -43,7 +42,7 @@ def place(row: Row) -> tuple[Any, ...]:
 
 
 def test_rows_are_what_java_wrote_and_what_stands_in_the_directories(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     report: list[str],
 ) -> None:
@@ -87,7 +86,7 @@ def topics_of(rows: dict[tuple[Any, ...], Row]) -> list[str]:
     return sorted({row["topic"] for row in rows.values()})
 
 
-def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:  # noqa: F811
+def numbers(spark: SparkSession, start: int, stop: int) -> DataFrame:
     return spark.range(start, stop, 1, 2).select(
         sql.col("id").cast("string").alias("value"),
         sql.concat(sql.lit("k"), sql.col("id") % 10).alias("key"),
@@ -104,7 +103,7 @@ def values(frame: DataFrame) -> Counter[int]:
 
 
 def test_what_is_written_is_read_by_tag_by_time_and_by_condition(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
 ) -> None:
@@ -135,7 +134,7 @@ def test_what_is_written_is_read_by_tag_by_time_and_by_condition(
 
 
 def test_a_stream_that_is_restarted_reads_and_writes_each_message(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
     tmp_path: Path,
@@ -159,7 +158,7 @@ def test_a_stream_that_is_restarted_reads_and_writes_each_message(
 
 
 def test_a_spark_cluster_of_two_workers_reads_and_writes(
-    spark: SparkSession,  # noqa: F811
+    spark: SparkSession,
     cluster: Cluster,
     name: Name,
     tmp_path: Path,

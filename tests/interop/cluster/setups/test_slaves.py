@@ -21,6 +21,8 @@ from tests.interop.cluster.clusters import Cluster, Node, started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 
 MESSAGES = 1_500
+SLAVE_S = 180.0
+"""A slave asks for topics each ten seconds, and beside other tests it starts slowly."""
 """More than a process queue holds: the last ones are not asked for while the handler waits."""
 ALL_IS_ON_DISK = "accessMessageInMemoryMaxRatio=0"
 """A master with this setting takes every message for one that it has to read from its disk, and suggests its slave."""
@@ -75,7 +77,7 @@ def test_a_slave_that_the_master_suggests_is_asked_also_when_the_master_is_away(
         producer.create_topic("Orders", 1)
         for number in range(MESSAGES):
             producer.send(Message("Orders", b"%d" % number))
-    eventually(lambda: is_ready(pair, slave), "the slave's copy")
+    eventually(lambda: is_ready(pair, slave), "the slave's copy", SLAVE_S)
     consumer = PushConsumer(pair.url, app.handlers)
     consumer.start()
     try:
