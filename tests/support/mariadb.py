@@ -35,7 +35,7 @@ def mariadb() -> Iterator[str]:
         if user:
             shutil.chown(directory, user)
         data, listening = Path(directory, "data"), Path(directory, "socket")
-        own = ["--no-defaults", f"--datadir={data}"]
+        own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={directory}"]
         made = ["mariadb-install-db", *own, "--auth-root-authentication-method=normal", "--skip-test-db"]
         subprocess.run(made, check=True, capture_output=True, user=user, cwd=directory, timeout=_START_S)
         command = ["mariadbd", *own, f"--socket={listening}", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"]

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.net import io_thread
@@ -97,8 +99,11 @@ def test_a_connection_ends_with_the_parent_though_a_child_lives() -> None:
         assert ended_well(pid)
 
 
-def test_a_child_keeps_its_files_when_the_thread_of_the_parent_had_ended(tmp_path: Path) -> None:
-    # Given a file that has got the descriptor of the ended thread's bell
+def test_a_child_keeps_its_files_when_the_thread_of_the_parent_had_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a file that has got the descriptor of the ended thread's bell, whatever other tests have left
+    monkeypatch.setattr(io_thread, "_shared", None)
     thread = io_thread.acquire()
     bell = thread._bell
     io_thread.release(thread)
