@@ -9,7 +9,7 @@ import pytest
 from tests.docs.page import PAGES, REPOSITORY
 from tests.docs.session import SESSION, Command, File, environment_of, matches, run, steps_of
 
-SESSIONS = [page for page in PAGES if SESSION in page.read_text(encoding="utf-8")]
+SESSIONS = [page for page in PAGES if SESSION in page.read_text(encoding="utf-8").splitlines()]
 
 
 def test_there_is_a_session() -> None:
