@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.message_queue import MessageQueue
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
 from tests.replication.pairs import feed, fill, log_bytes, open_replica
@@ -43,6 +44,22 @@ def test_after_a_kill_a_replica_is_a_prefix_and_catches_up(
             log = replica.replica_log()
             log.settle()
             assert log_bytes(replica) == content[: log.end]
+            assert ends(replica) == ends(store, log.end)
             feed(log, content[log.end :], 5_000)
             assert log_bytes(replica) == content
     assert reference.check_store(copy) == []
+
+
+def ends(store: MessageStore, before: int | None = None) -> dict[MessageQueue, int]:
+    """Return how many messages each queue has; with ``before``, how many stand below that place of the log."""
+    found = dict(zip(store.topics.all_queues(), store.topics.max_offsets(), strict=True))
+    if before is None:
+        return found
+    entries = {
+        queue: [store.consume_queues[queue].entry_or_none(number) for number in range(end)]
+        for queue, end in found.items()
+    }
+    return {
+        queue: sum(each is not None and each.commit_log_offset < before for each in of_queue)
+        for queue, of_queue in entries.items()
+    }
