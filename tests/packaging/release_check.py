@@ -76,7 +76,7 @@ def main() -> int:
     report.line("papers", lambda: tool("twine", "check", "--strict", *distributions()))
     report.line("contents", contents)
     report.line("platform", platforms)
-    report.line("mypy", lambda: typed("mypy", "--strict", "--no-incremental", "--python-executable"))
+    report.line("mypy", lambda: typed("mypy", "--config-file=", "--strict", "--no-incremental", "--python-executable"))
     report.line("pyright", lambda: typed("pyright", "--pythonpath"))
     return int(report.has_bad)
 
@@ -209,7 +209,9 @@ def tool(name: str, *arguments: str, cwd: Path = WORK) -> str:
 
 def contents() -> str:
     found = sorted((WORK / "wheels").glob("*.whl"))
-    return tool("check-wheel-contents", "--toplevel", "rmqclient", *map(str, found))
+    return tool(
+        "check-wheel-contents", "--config", str(TOP / "pyproject.toml"), "--toplevel", "rmqclient", *map(str, found)
+    )
 
 
 def platforms() -> str:
