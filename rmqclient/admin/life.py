@@ -87,7 +87,7 @@ def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
                 if record is not None:
                     place = f"group {topic.removeprefix(STEPS_PREFIX)}"
                     seen[record.place] = Step(record.stored_ms, _STEP_EVENTS[record.kind], place, _said(record))
-            yield from seen.values()
+            yield from (seen[at] for at in sorted(seen))  # as in the log: several may be of one millisecond
 
 
 def _said(record: Record) -> str:

@@ -11,7 +11,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-from rmqclient.errors import QueueError
 from rmqclient.metrics.topics import is_of_application
 from rmqclient.names import DEAD_LETTER_PREFIX, group_and_member
 from rmqclient.opening import open_local_store
@@ -43,7 +42,7 @@ PARTS = (
 """What lies in the directory of a store, the lock last: until then no other process makes a new one of the rest."""
 
 
-class WipeRefused(QueueError):
+class WipeRefused(Exception):
     """A store was not wiped. The text says what to do."""
 
 

@@ -41,9 +41,9 @@ TOO_SLOW = frozenset(
 TELL_MODULES = """
 import rmqclient.broker.server as server
 ready = server.ready_line
-def modules(addresses):
+def modules(*arguments):
     print(*sys.modules, flush=True)
-    return ready(addresses)
+    return ready(*arguments)
 server.ready_line = modules
 """
 
