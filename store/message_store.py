@@ -180,6 +180,10 @@ class MessageStore:
         self.check_usable()
         return self._appenders.appender(make_topic, encode_body, prepare=prepare)
 
+    def end_appender(self, appender: Appender) -> None:
+        """End the thread that populates pages for an appender that is used no more; twice does nothing."""
+        self._appenders.end(appender)
+
     def _appender_for_waiting(self) -> Appender:
         self.check_usable()
         return self._appenders.for_waiting()

@@ -81,3 +81,4 @@ class LocalSender:
     def close(self) -> None:
         """Return when every :meth:`append_async` has ended. Closing twice does nothing."""
         self._flushes.close()
+        self._store.end_appender(self._appender)

@@ -37,7 +37,7 @@ class Appenders:
     def __init__(self, parts: Parts, disk: Disk) -> None:
         self._parts = parts
         self._files = AppendFiles(parts, disk)
-        self._preparers: list[Preparer] = []
+        self._preparers: dict[Appender, Preparer] = {}
 
     def appender(
         self,
@@ -71,7 +71,7 @@ class Appenders:
             unique_prefix=process_start_unique(),
         )
         if prepare:
-            self._preparers.append(Preparer(state, self._parts.log_files, appender))
+            self._preparers[appender] = Preparer(state, self._parts.log_files, appender)
         return appender
 
     def for_waiting(self) -> Appender:
@@ -88,11 +88,16 @@ class Appenders:
         """Make the commit log file that the next roll needs. Raises StoreFull."""
         self._files.prepare_next()
 
+    def end(self, appender: Appender) -> None:
+        """See :meth:`rmqclient.store.MessageStore.end_appender`."""
+        preparer = self._preparers.pop(appender, None)
+        if preparer is not None:
+            preparer.close()
+
     def close(self) -> None:
         """End the threads that populate pages; returns when they have ended."""
-        for preparer in self._preparers:
-            preparer.close()
-        self._preparers.clear()
+        for appender in list(self._preparers):
+            self.end(appender)
 
     def _route(self, topic: str, make_topic: Callable[[str], list[MessageQueue]]) -> Route:
         topics, own = self._parts.topics, QUEUES_OF_WAITING.get(topic)

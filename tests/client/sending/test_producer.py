@@ -12,6 +12,7 @@ from rmqclient.errors import InvalidName, MessageRejected, StoreClosed, TableFul
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.runtime.shared_state import queue_slot_at
 from tests.support.oracle import reference
+from tests.support.threads import no_thread_left
 
 
 def test_a_result_says_where_the_message_stands(store: MessageStore, producer: Producer) -> None:
@@ -166,3 +167,12 @@ def test_sending_to_sixty_four_queues_keeps_each_contiguous(store: MessageStore,
     assert [store.topics.max_offset(queue) for queue in queues] == [10] * 64
     at = queue_slot_at(store.topics.slot(queues[0]))
     assert at % 64 == 0
+
+
+def test_a_closed_producer_leaves_no_thread_on_a_store_that_stays_open(store: MessageStore) -> None:
+    with no_thread_left("rmq-preparer"):
+        for number in range(3):
+            with Producer(store) as producer:
+                producer.send(Message("orders", b"%d" % number))
+    with Producer(store) as producer:
+        assert producer.send(Message("orders", b"3")).commit_log_end == store.state.published_to
