@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, overload
 
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Buffer, Sender
-from rmqclient.duration import Duration, to_seconds
+from rmqclient.duration import Duration
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, check_topic
 from rmqclient.opening import Place, open_backend
+from rmqclient.sending.arguments import check_given, check_message, check_write_buffer, meant, window_of
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
@@ -64,12 +65,12 @@ class Producer:
         middleware: Sequence[SendMiddleware] = (),
     ) -> None:
         self.group = check_group(group)
-        _check_write_buffer(write_buffer_bytes, config)
+        check_write_buffer(write_buffer_bytes, config)
         compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
         try:
             settings = config or self._backend.config
-            _check_write_buffer(write_buffer_bytes, settings)
+            check_write_buffer(write_buffer_bytes, settings)
             self._is_sync = settings.durability is Durability.SYNC
             self._queue_count = settings.default_queue_count
             self._max_opened_body_bytes = settings.max_opened_body_bytes
@@ -153,14 +154,14 @@ class Producer:
         """
         # The overloads ask for names behind the second. With a `*` here, each default would cost a look into a dict.
         if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
-            message, sharding_key = _meant(message, second, excess, sharding_key, key, tags, properties)
+            message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
         try:
             result = append(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_given(message)
+            check_given(message)
             raise
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
@@ -220,12 +221,12 @@ class Producer:
         raises as :meth:`send`.
         """
         if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
-            message, sharding_key = _meant(message, second, excess, sharding_key, key, tags, properties)
+            message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         try:
             return self._sender.append_async(message, sharding_key, delay_level, due)
         except TypeError:
-            _check_given(message)
+            check_given(message)
             raise
 
     def send_once(
@@ -255,9 +256,9 @@ class Producer:
         keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
-        _check_message(message)
+        check_message(message)
         due = due_ms(delay_level, delay, deliver_at)
-        window = _window(within, self._backend.config)
+        window = window_of(within, self._backend.config)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
@@ -449,67 +450,3 @@ class Producer:
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose thread is the parent's
         self._observers = []  # and so are those that hand over what observers collected
-
-
-def _meant(
-    message: Message | str,
-    second: Any,
-    excess: object,
-    sharding_key: str | None,
-    key: str | None,
-    tags: str | None,
-    properties: Mapping[str, str] | None,
-) -> tuple[Message, str | None]:
-    """Return the message that the arguments of a send mean, and its sharding key. Raises TypeError."""
-    if excess is not None:
-        raise TypeError(
-            f"{excess!r} is one argument too many: name what follows the first two, such as tags={excess!r}"
-        )
-    if isinstance(message, str):
-        if second is None:
-            _check_given(message)
-        keys = () if key is None else (key,)
-        return Message(message, second, tags=tags, keys=keys, properties=properties), sharding_key
-    if key is not None or tags is not None or properties is not None:
-        given = f"key={key!r}, tags={tags!r}, properties={properties!r}"
-        raise TypeError(f"{given}: give them to the Message, or send(topic, body) with them")
-    return message, sharding_key if second is None else second
-
-
-def _check_given(message: object) -> None:
-    """Raise TypeError, which says what to write, for a topic without a body and for what is no message."""
-    if isinstance(message, str):
-        raise TypeError(f"send({message!r}) has no body: give one, such as send({message!r}, b'')")
-    _check_message(message)
-
-
-def _check_message(message: object) -> None:
-    """Raise TypeError, which says what to write, for what is no message."""
-    if not isinstance(message, Message):
-        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
-
-
-def _check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
-    if write_buffer_bytes < 0:
-        raise ValueError(f"write_buffer_bytes={write_buffer_bytes}: must not be negative")
-    if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
-        raise ValueError(
-            f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
-            "promises; give one of them"
-        )
-
-
-def _window(within: Duration | None, config: StoreConfig) -> timedelta | None:
-    """Return ``within`` as a timedelta.
-
-    Raises ValueError if it is not positive or exceeds the retention time, TypeError for anything except a duration.
-    """
-    if within is None:
-        return None
-    seconds, reserved = to_seconds("within", within), timedelta(hours=config.retention.file_reserved_hours)
-    if not 0 < seconds <= reserved.total_seconds():
-        raise ValueError(
-            f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
-            "which the store keeps messages (file_reserved_hours); None looks at all that it has"
-        )
-    return timedelta(seconds=seconds)

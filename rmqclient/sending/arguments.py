@@ -1,0 +1,84 @@
+"""Arguments: what those of a send mean, in its two forms, and what is refused of them.
+
+==================================  ==========================================================
+a call                              sends
+==================================  ==========================================================
+``send(message, sharding_key)``     the message
+``send(topic, body, key=, ...)``    a message that is made of them
+==================================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from rmqclient.duration import Duration, to_seconds
+from rmqclient.message import Message
+from rmqclient.store import Durability, StoreConfig
+
+
+def meant(
+    message: Message | str,
+    second: Any,
+    excess: object,
+    sharding_key: str | None,
+    key: str | None,
+    tags: str | None,
+    properties: Mapping[str, str] | None,
+) -> tuple[Message, str | None]:
+    """Return the message that the arguments of a send mean, and its sharding key. Raises TypeError."""
+    if excess is not None:
+        raise TypeError(
+            f"{excess!r} is one argument too many: name what follows the first two, such as tags={excess!r}"
+        )
+    if isinstance(message, str):
+        if second is None:
+            check_given(message)
+        keys = () if key is None else (key,)
+        return Message(message, second, tags=tags, keys=keys, properties=properties), sharding_key
+    if key is not None or tags is not None or properties is not None:
+        given = f"key={key!r}, tags={tags!r}, properties={properties!r}"
+        raise TypeError(f"{given}: give them to the Message, or send(topic, body) with them")
+    return message, sharding_key if second is None else second
+
+
+def check_given(message: object) -> None:
+    """Raise TypeError, which says what to write, for a topic without a body and for what is no message."""
+    if isinstance(message, str):
+        raise TypeError(f"send({message!r}) has no body: give one, such as send({message!r}, b'')")
+    check_message(message)
+
+
+def check_message(message: object) -> None:
+    """Raise TypeError, which says what to write, for what is no message."""
+    if not isinstance(message, Message):
+        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
+
+
+def check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
+    """Raise ValueError for a negative size, and for a buffer where each send waits for the disk."""
+    if write_buffer_bytes < 0:
+        raise ValueError(f"write_buffer_bytes={write_buffer_bytes}: must not be negative")
+    if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
+        raise ValueError(
+            f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
+            "promises; give one of them"
+        )
+
+
+def window_of(within: Duration | None, config: StoreConfig) -> timedelta | None:
+    """Return ``within`` as a timedelta.
+
+    Raises ValueError if it is not positive or exceeds the retention time, TypeError for anything except a duration.
+    """
+    if within is None:
+        return None
+    seconds, reserved = to_seconds("within", within), timedelta(hours=config.retention.file_reserved_hours)
+    if not 0 < seconds <= reserved.total_seconds():
+        raise ValueError(
+            f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
+            "which the store keeps messages (file_reserved_hours); None looks at all that it has"
+        )
+    return timedelta(seconds=seconds)
