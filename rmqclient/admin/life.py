@@ -108,6 +108,7 @@ def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
         if message_id in record.message_id.split(",")  # Java's batches have several in one record
     ]
     begun = {record.request_id: record for record, _ in found if isinstance(record, SubBefore)}
+    found.sort(key=lambda each: not isinstance(each[0], Pub))  # of one millisecond, the send comes first
     for record, message in found:
         if isinstance(record, SubAfter):
             before = begun.pop(record.request_id, None)
@@ -131,7 +132,7 @@ def _told(record: Pub | EndTransaction) -> Step:
         said = "after a check" if record.from_check else "by its producer"
         return Step(record.at_ms, "committed" if record.commit else "rolled back", f"group {record.group}", said)
     said = f"in {record.cost_ms} ms to {record.store_host}" + ("" if record.success else ", not confirmed")
-    return Step(record.at_ms + record.cost_ms, "sent", f"group {record.group}", said)
+    return Step(record.at_ms, "sent", f"group {record.group}", said)
 
 
 def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:

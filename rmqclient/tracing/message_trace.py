@@ -47,17 +47,21 @@ class MessageTrace:
         return _TracedSend(self, outgoing)
 
     def sent(
-        self, outgoing: Outgoing, messages: Sequence[Message], begun: float, results: Sequence[SendResult]
+        self,
+        outgoing: Outgoing,
+        messages: Sequence[Message],
+        begun_ms: int,
+        cost_ms: int,
+        results: Sequence[SendResult],
     ) -> None:
-        """Write a record for each message of a send."""
-        now, cost_ms = _now_ms(), _ms_since(begun)
+        """Write a record for each message of a send that began at ``begun_ms``, in ms since 1970."""
         for message, result in zip(messages, results, strict=True):
             if outgoing.is_half:
                 self._keep(result.message_id, message)
             place = _place_of(result)
             self._dispatcher.put(
                 Pub(
-                    at_ms=now - cost_ms,
+                    at_ms=begun_ms,
                     group=self._group,
                     topic=message.topic,
                     message_id=result.message_id,
@@ -141,12 +145,12 @@ class _TracedSend:
         self.messages = [_encoded(message) for message in outgoing.messages]  # once, to learn their sizes
         self._trace = trace
         self._outgoing = outgoing
-        self._begun = time.monotonic()
+        self._begun_ms, self._begun = _now_ms(), time.monotonic()
 
     def end(self, results: Sequence[SendResult]) -> None:
         """Write the records, if it is known where the messages stand."""
         if results:
-            self._trace.sent(self._outgoing, self.messages, self._begun, results)
+            self._trace.sent(self._outgoing, self.messages, self._begun_ms, _ms_since(self._begun), results)
 
     def fail(self, error: BaseException) -> None:
         """Write nothing: the message got no id, by which somebody could look for it."""
