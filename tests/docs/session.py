@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,3 +135,16 @@ def environment_of(repository: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RMQ_")}
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return kept | {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(repository), "COLUMNS": "160", "TERM": "xterm"}
+
+
+def follow(steps: Iterable[File | Command], directory: Path, environment: dict[str, str]) -> None:
+    """Do what a page says, step by step; ``export`` lines change ``environment``. Raises as :func:`run`."""
+    for step in steps:
+        match step:
+            case File(name, text):
+                (directory / name).write_text(text, encoding="utf-8")
+            case Command(line) if line.startswith("export "):
+                name, _, value = line.removeprefix("export ").partition("=")
+                environment[name] = value
+            case Command():
+                run(step, directory, environment)

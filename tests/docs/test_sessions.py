@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import PAGES, REPOSITORY
-from tests.docs.session import SESSION, Command, File, environment_of, matches, run, steps_of
+from tests.docs.session import SESSION, Command, environment_of, follow, matches, run, steps_of
 
 SESSIONS = [page for page in PAGES if SESSION in page.read_text(encoding="utf-8").splitlines()]
 
@@ -18,16 +18,7 @@ def test_there_is_a_session() -> None:
 
 @pytest.mark.parametrize("page", SESSIONS, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_a_page_can_be_copied_into_an_empty_directory(page: Path, tmp_path: Path) -> None:
-    environment = environment_of(REPOSITORY)
-    for step in steps_of(page.read_text(encoding="utf-8")):
-        match step:
-            case File(name, text):
-                (tmp_path / name).write_text(text, encoding="utf-8")
-            case Command(line) if line.startswith("export "):
-                name, _, value = line.removeprefix("export ").partition("=")
-                environment[name] = value
-            case Command():
-                run(step, tmp_path, environment)
+    follow(steps_of(page.read_text(encoding="utf-8")), tmp_path, environment_of(REPOSITORY))
 
 
 def test_an_ellipsis_stands_for_the_rest_of_a_line_or_for_lines() -> None:

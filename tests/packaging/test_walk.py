@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.session import Command, File, environment_of, run, steps_of
+from tests.docs.session import Command, environment_of, follow, run, steps_of
 from tests.packaging.distributions import TOP, without_compiler
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
@@ -33,15 +33,7 @@ def test_the_tutorial_can_be_followed_with_the_wheel_alone(environment: Path, tm
     home.mkdir()
     steps = list(steps_of(TUTORIAL.read_text(encoding="utf-8")))
     assert any(isinstance(step, Command) and step.line.startswith("rmq run") for step in steps)
-    for step in steps:
-        match step:
-            case File(name, text):
-                (home / name).write_text(text, encoding="utf-8")
-            case Command(line) if line.startswith("export "):
-                name, _, value = line.removeprefix("export ").partition("=")
-                variables[name] = value
-            case Command():
-                run(step, home, variables)
+    follow(steps, home, variables)
 
     # And what ran was the package of the wheel
     where = Command("python -c 'import rmqclient; print(rmqclient.__file__)'", f"{environment}...\n", False)

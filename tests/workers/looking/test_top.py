@@ -10,6 +10,7 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from rmqclient import Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
 from rmqclient.store import open_store
-from rmqclient.workers.commands.looking.top import View
+from rmqclient.workers.commands.looking.top import View, _keys
 from tests.support.stores import SMALL
 from tests.workers.commands.test_cli import run
 from tests.workers.supervised import COMMAND, environment
@@ -114,6 +115,21 @@ def test_it_draws_obeys_keys_and_leaves_the_terminal_as_it_was(root: Path) -> No
         assert screen.end() == 0
         assert screen.written.endswith("\x1b[?25h\x1b[?1049l")
         assert termios.tcgetattr(screen.slave) == screen.former
+
+
+def test_an_interrupt_in_the_middle_of_a_look_raises_nothing_and_is_the_next_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master, slave = pty.openpty()
+    before = signal.getsignal(signal.SIGINT)
+    with os.fdopen(slave, "w") as drawn:
+        monkeypatch.setattr(sys, "stdin", drawn)
+        monkeypatch.setattr(sys, "stdout", drawn)
+        with _keys() as pressed:
+            signal.raise_signal(signal.SIGINT)
+            assert pressed(0) == "q"
+        assert signal.getsignal(signal.SIGINT) is before
+    os.close(master)
 
 
 def test_an_interrupt_ends_it_like_q(root: Path) -> None:
