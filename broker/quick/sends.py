@@ -16,6 +16,7 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import MAX_FRAME_BYTES, Frame, encode
 from rmqclient.remoting.table import response
 from rmqclient.store import TIMER_TOPIC, Appender, Durability, MessageStore, PlainSends, layout
+from rmqclient.store.append.admission import Never
 
 TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 """Fields that every answer to a send has. [SendMessageProcessor]"""
@@ -36,7 +37,7 @@ class QuickSends:
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
-        self._appender = store.appender(topics.open, encode_body)
+        self._appender = store.appender(topics.open, encode_body, admission=Never)
         self._sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )
