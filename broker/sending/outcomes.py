@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.broker.request import Request
+from rmqclient.broker.sending.incoming import IS_TRACED, REGION
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -26,8 +27,6 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 
-REGION: Final = "DefaultRegion"
-IS_TRACED: Final = "true"
 _CODES: Final[dict[type[QueueError], tuple[ResponseCode, str]]] = {
     MessageRejected: (
         ResponseCode.MESSAGE_ILLEGAL,

@@ -1160,8 +1160,9 @@ class PlainSends:
     which also answers for every error: nothing was written then.
 
     ``queues_of`` returns how many queues of a topic such messages may go to, 0 for none. It is asked once for each
-    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``cluster`` becomes the
-    property CLUSTER of each message; WAIT is left out, so a store that flushes each message needs another way.
+    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``added``, a
+    text of properties, ends those of each message; WAIT is left out, so a store that flushes each message needs another
+    way.
 
     ``template`` makes an answer in JSON: texts, each with the number of what follows it: 1 opaque, 2 msgId, 3 queueId,
     4 queueOffset, 0 nothing. ``language``, ``version`` and ``tail``, more fields, are for binary answers.
@@ -1177,7 +1178,7 @@ class PlainSends:
         changes_at: int,
         queues_of: Callable[[str], int],
         *,
-        cluster: str,
+        added: str,
         template: list[tuple[bytes, int]],
         language: int,
         version: int,
