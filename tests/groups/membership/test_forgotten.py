@@ -56,7 +56,7 @@ def test_no_process_and_no_file_knows_a_group_that_was_forgotten(root: Path) -> 
         assert beside.groups.find("billing", slot) is None
         assert [each.group for each in admin.groups()] == ["audit"]
         assert {each.group for each in sampler.sample().group_queues} == {"audit"}
-        with Glance(root) as glance:
+        with Glance(str(root)) as glance:
             assert {each.group for each in glance.group_queues()} == {"audit"}
         # And the file of offsets has the other groups only, whoever writes it next
         beside.persist_offsets()
