@@ -37,7 +37,7 @@ class RmqConfig(AppConfig):
         from rmqclient.frameworks.django.task_api import task_backends
         from rmqclient.frameworks.django.task_backend import RmqBackend
 
-        taken = set()
+        taken: set[tuple[str, str]] = set()
         for backend in task_backends.all():
             if isinstance(backend, RmqBackend):
                 handlers = {(each.topic, each.group): each for each in backend.handlers()}
