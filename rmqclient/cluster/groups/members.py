@@ -132,6 +132,8 @@ class _Group:
         self.offsets = offsets
         self.members = None if broadcast else MemberList(client, name)
         self.memberships: list[ClusterMembership] = []
+        self.is_asked_for_soon = False
+        """Whether the keeper is about to ask who is in it."""
 
 
 class _Client:
@@ -226,12 +228,17 @@ class _Client:
             self._subscriptions.remove(membership.group)
 
     def _notified(self, notice: Frame, address: str) -> None:
-        """A broker says that the members of a group have changed."""
+        """A broker says that the members of a group have changed. All brokers say so: one question is enough."""
         del address
         name = request_fields(notice)["consumerGroup"]
         group = self._groups.get(name)
-        if group is not None:
-            self._keeper.after(0.0, lambda: self._ask(name, group))
+        if group is not None and not group.is_asked_for_soon:
+            group.is_asked_for_soon = True
+            self._keeper.after(0.0, lambda: self._ask_as_notified(name, group))
+
+    def _ask_as_notified(self, name: str, group: _Group) -> None:
+        group.is_asked_for_soon = False  # a notice from now on may be about a later change than the answer
+        self._ask(name, group)
 
     def _ask(self, name: str, group: _Group) -> None:
         if group.members is None or not group.memberships:
