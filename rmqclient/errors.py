@@ -16,6 +16,8 @@
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   ├── ReplicaUnavailable    too few replicas are in sync for a send that waits for them; nothing was written
+    │   ├── NotReplicated         the message is stored; the replicas that its send waited for have not said so
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
@@ -36,7 +38,6 @@
     ├── UnknownTopic              the topic does not exist
     ├── UnknownGroup              the group never consumed this topic
     ├── OffsetOutOfRange          the queue never had this offset
-    ├── GroupKept                 a store on this host keeps the places of its groups
     ├── QueueOwned                a member of the group has this queue and keeps its offset
     ├── TableFull                 a fixed table of the runtime file has no free slot
     ├── MembershipRefused         a consumer cannot join its group as it is
@@ -123,6 +124,7 @@ from rmqclient.store.errors import (
     MessageRejected,
     NotFlushed,
     NotInstalled,
+    NotReplicated,
     OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
@@ -130,6 +132,7 @@ from rmqclient.store.errors import (
     QueueOwned,
     ReadOnlyReplica,
     RecordsDamaged,
+    ReplicaUnavailable,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -201,7 +204,6 @@ __all__ = [
     "FilterError",
     "FrameError",
     "GoAway",
-    "GroupKept",
     "GroupNotFound",
     "HandlerError",
     "HeaderError",
@@ -220,6 +222,7 @@ __all__ = [
     "NotFlushed",
     "NotInstalled",
     "NotOnCluster",
+    "NotReplicated",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "ProducerFull",
@@ -230,6 +233,7 @@ __all__ = [
     "ReadOnlyReplica",
     "RecordsDamaged",
     "RemotingError",
+    "ReplicaUnavailable",
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",
@@ -440,10 +444,6 @@ class BatchStoredInPart(ClusterError):
 
 class NotOnCluster(ClusterError):
     """A RocketMQ cluster, or one of this version, cannot do this. The text says what to do instead."""
-
-
-class GroupKept(QueueError):
-    """A store on this host keeps the place of each group in the file that its processes share: none is forgotten."""
 
 
 class ServeError(QueueError):

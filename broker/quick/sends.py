@@ -17,6 +17,7 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import MAX_FRAME_BYTES, Frame, encode
 from rmqclient.remoting.table import response
 from rmqclient.store import TIMER_TOPIC, Appender, Durability, MessageStore, PlainSends, layout
+from rmqclient.store.append.admission import Never
 
 TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": REGION, "TRACE_ON": IS_TRACED}
 """Fields that every answer to a send has. [SendMessageProcessor]"""
@@ -37,7 +38,7 @@ class QuickSends:
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
-        self._appender = store.appender(topics.open, encode_body)
+        self._appender = store.appender(topics.open, encode_body, admission=Never)
         self._sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )

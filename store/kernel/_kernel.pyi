@@ -25,7 +25,10 @@ class _AppendFiles(Protocol):
     def queue_files(self, slot: int, count: int) -> tuple[Mapping, int, Mapping | None, int]: ...
     def repair(self) -> None: ...
     def check_room(self) -> None: ...
-    def check_primary(self) -> None: ...
+    @property
+    def admit(self) -> Callable[[], int]: ...
+    @property
+    def replicated(self) -> Callable[[int], int]: ...
     def month(self, now_ms: int) -> tuple[int, int]: ...
 
 class _GrantFiles(Protocol):
@@ -213,6 +216,13 @@ class SendResult:
     def offset_message_id(self) -> str | None:
         """Address of the broker and commit log offset, as RocketMQ's ``offsetMsgId``; None for a store."""
 
+    @property
+    def replicated(self) -> bool | None:
+        """Whether as many replicas as the store waits for have the message. None: the send waited for no replica.
+
+        False: the store is set to go on without replicas, and has noted that they lack messages.
+        """
+
 def sent_result(
     queue: MessageQueue,
     queue_offset: int,
@@ -221,6 +231,7 @@ def sent_result(
     message_id: str,
     is_duplicate: bool = False,
     offset_message_id: str | None = None,
+    replicated: bool | None = None,
 ) -> SendResult:
     """Return the result of a send that took place elsewhere."""
 
