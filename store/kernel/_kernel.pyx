@@ -327,6 +327,7 @@ def elapsed():
     return elapsed_ns()
 
 include "memory.pxi"
+include "resident.pxi"
 include "record/text.pxi"
 include "record/properties.pxi"
 include "record/frame.pxi"

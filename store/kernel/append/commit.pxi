@@ -32,6 +32,7 @@ cdef class _Committer:
     cdef Py_ssize_t queue_slot_size
     cdef Py_ssize_t timer_at
     cdef uint64_t timer_bits
+    cdef uint64_t window                # of the log, see resident.pxi: the one in which the last append ended
 
     def __dealloc__(self):
         free(self.noted)
@@ -78,7 +79,15 @@ cdef class _Committer:
         if section.rolled:
             self.files.rolled()
         self.ahead.pass_to(section.commit_log_offset + section.plan.size)
+        if (section.commit_log_offset + section.plan.size) >> WINDOW_BITS != self.window:
+            self.use_log(section)
         return 1
+
+    cdef int use_log(self, Section *section) except -1:
+        """Count the pages of the log that an append wrote."""
+        cdef int file = 0 if section.commit_log_offset < section.log_base[0] + section.log_file_bytes else 1
+        self.window = (section.commit_log_offset + section.plan.size) >> WINDOW_BITS
+        return use(<Mapping>self.log_files[2 * file], section.plan.size)
 
     cdef int attempt(self, Section *section, int slot, bint noted) except -1:
         """Run the section once; return its outcome, or BUSY when a noted address cannot wait for the mutex."""
@@ -92,9 +101,15 @@ cdef class _Committer:
             queue_files = self.files_of(slot)
             entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
             point_queue(queue_files, entries, more_entries, section)
+            if entries is not None:
+                use(entries, 0)
+            if more_entries is not None:
+                use(more_entries, 0)
         if section.other_slot != NULL:
             queue_files = self.files_of(section.plan.other_queue)
             other_entries = lent(queue_files, 0)
+            if other_entries is not None:
+                use(other_entries, 0)
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
         failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
