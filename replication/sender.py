@@ -26,11 +26,20 @@ _READ_BYTES: Final = 4096
 class Sender:
     """One connection of a replica. It ends when the replica is gone, is silent, or says to have more than there is."""
 
-    def __init__(self, store: MessageStore, connection: socket.socket, name: str) -> None:
+    def __init__(self, store: MessageStore, connection: socket.socket, name: str, told: Callable[[], None]) -> None:
+        """``told`` is called after each report, and when the connection has ended."""
         self.name = name
         """Where the replica connects from."""
+        self.identity = name.rpartition(":")[0]
+        """Which replica it is: its host, because nothing in a stock one's words says more."""
+        self.is_flushed = False
+        """Whether it reports what is on its disk."""
         self.reported: int | None = None
         """The end of the replica's log, by its last report."""
+        self.acked: int | None = None
+        """The same, from its second report on: the first one only asks where to begin, and anybody can send it."""
+        self._told = told
+        self._sent_to = 0
         self._store = store
         self._socket = connection
         self._bell = store.arrival_bell()
@@ -76,6 +85,7 @@ class Sender:
                 _log.warning("replica %s is not served any more: %s", self.name, error)
         finally:
             self._end()
+            self._told()
 
     # --- reports --------------------------------------------------------------------------------------
 
@@ -88,6 +98,7 @@ class Sender:
                 return
             for end in reader.feed(data):
                 self._take(end)
+            self._told()
 
     def _take(self, end: int) -> None:
         """Believe a report. Raises ConnectionError for bytes that this log does not have."""
@@ -96,11 +107,13 @@ class Sender:
             raise ConnectionError(
                 f"it reports {end}, and this log ends at {published_to}: the replica has bytes that are not from here"
             )
-        self.reported = end
         if not self._begun.is_set():
-            self._begin = end or self._store.log_files.base_of(self._store.state.min_offset)
+            self._begin = self._sent_to = end or self._store.log_files.base_of(self._store.state.min_offset)
             _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
             self._begun.set()
+        else:
+            self.acked = min(end, self._sent_to)
+        self.reported = end
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -111,6 +124,7 @@ class Sender:
             heard = self._bell.arm_log()
             content = self._next(offset)
             if content or time.monotonic() - said_at >= HEARTBEAT_S:
+                self._sent_to = max(self._sent_to, offset + len(content))
                 self._socket.sendall(frame(offset, content))
                 offset, said_at = offset + len(content), time.monotonic()
             if not content:

@@ -16,6 +16,8 @@
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   ├── ReplicaUnavailable    too few replicas are in sync for a send that waits for them; nothing was written
+    │   ├── NotReplicated         the message is stored; the replicas that its send waited for have not said so
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
@@ -123,6 +125,7 @@ from rmqclient.store.errors import (
     MessageRejected,
     NotFlushed,
     NotInstalled,
+    NotReplicated,
     OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
@@ -130,6 +133,7 @@ from rmqclient.store.errors import (
     QueueOwned,
     ReadOnlyReplica,
     RecordsDamaged,
+    ReplicaUnavailable,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -220,6 +224,7 @@ __all__ = [
     "NotFlushed",
     "NotInstalled",
     "NotOnCluster",
+    "NotReplicated",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "ProducerFull",
@@ -230,6 +235,7 @@ __all__ = [
     "ReadOnlyReplica",
     "RecordsDamaged",
     "RemotingError",
+    "ReplicaUnavailable",
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",

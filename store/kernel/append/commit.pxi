@@ -56,10 +56,12 @@ cdef class _Committer:
         cdef Section *section = &staging.section
         cdef bint noted = section.plan.other_queue == NO_QUEUE and self.point_noted(slot, section)
         cdef int outcome
+        cdef uint64_t seen = 0
         cdef list held = None  # files that were provided, until they are used: the mapping cache may let go of them
         section.slot = self.slot_at(slot)
         section.other_slot = NULL if section.plan.other_queue == NO_QUEUE else self.slot_at(section.plan.other_queue)
         while True:
+            seen = unmapped
             outcome = self.attempt(section, slot, noted)
             if outcome == DONE:
                 break
@@ -71,7 +73,7 @@ cdef class _Committer:
                     held = []
                 held.append(self.provide(outcome, slot, &section.plan))
         if not noted:
-            self.note(slot, section)
+            self.note(slot, section, seen)
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -79,15 +81,9 @@ cdef class _Committer:
         if section.rolled:
             self.files.rolled()
         self.ahead.pass_to(section.commit_log_offset + section.plan.size)
-        if (section.commit_log_offset + section.plan.size) >> WINDOW_BITS != self.window:
-            self.use_log(section)
+        if section.plan.admitted:
+            section.plan.replicated = self.files.replicated(section.commit_log_offset + section.plan.size)
         return 1
-
-    cdef int use_log(self, Section *section) except -1:
-        """Count the pages of the log that an append wrote."""
-        cdef int file = 0 if section.commit_log_offset < section.log_base[0] + section.log_file_bytes else 1
-        self.window = (section.commit_log_offset + section.plan.size) >> WINDOW_BITS
-        return use(<Mapping>self.log_files[2 * file], section.plan.size)
 
     cdef int attempt(self, Section *section, int slot, bint noted) except -1:
         """Run the section once; return its outcome, or BUSY when a noted address cannot wait for the mutex."""
@@ -123,7 +119,15 @@ cdef class _Committer:
                 failure = locked_append(section, self.timeout_ns, self.busy_ns, &outcome)
         if failure:
             self.raise_lock_failure(failure)
+        if outcome == DONE and (section.commit_log_offset + section.plan.size) >> WINDOW_BITS != self.window:
+            self.use_log(log_files, section)
         return outcome
+
+    cdef int use_log(self, tuple log_files, Section *section) except -1:
+        """Count the pages of the log that an append wrote."""
+        cdef int file = 0 if section.commit_log_offset < section.log_base[0] + section.log_file_bytes else 1
+        self.window = (section.commit_log_offset + section.plan.size) >> WINDOW_BITS
+        return use(<Mapping>log_files[2 * file], section.plan.size)
 
     cdef inline unsigned char *slot_at(self, int number) noexcept:
         return self.shared.address + self.queue_table_at + number * self.queue_slot_size
@@ -141,7 +145,8 @@ cdef class _Committer:
         section.entries[1] = NULL
         return True
 
-    cdef int note(self, int slot, Section *section) except -1:
+    cdef int note(self, int slot, Section *section, uint64_t seen) except -1:
+        """Note where the queue's file is, as of a count of unmapped files: another may have gone since."""
         cdef int file = 0 if section.entries[1] == NULL else 1
         cdef void *grown
         if slot >= self.noted_count:
@@ -153,7 +158,7 @@ cdef class _Committer:
             self.noted_count = slot + 1024
         self.noted[slot].entries = section.entries[file]
         self.noted[slot].first_entry = section.first_entry[file]
-        self.noted[slot].unmapped = unmapped
+        self.noted[slot].unmapped = seen
         return 0
 
     cdef tuple provide(self, int outcome, int slot, Plan *plan):
@@ -174,8 +179,9 @@ cdef class _Committer:
             return None
         if outcome == DISK_FULL:
             self.files.check_room()
-        if outcome == IS_REPLICA:
-            self.files.check_primary()
+        if outcome == RESTRICTED:
+            plan.admitted = self.files.admit()
+            return None
         if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
             return self.log_files
