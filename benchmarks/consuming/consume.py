@@ -11,11 +11,12 @@ from pathlib import Path
 
 from benchmarks import peers, traffic
 from benchmarks.child import Child, alone
-from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, in_bytes, rate, scratch
+from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, at_most, in_bytes, rate, scratch
 
 BARE = "the handler, called in a loop"
 SQLITE = "SQLite, 32 fetched and deleted in a transaction"
 ONE_THREAD = at_least(1e6)
+SMALL = at_most(256.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,9 @@ def _measure(parameters: Parameters, body_bytes: int, directory: Path, samples: 
     for threads in parameters.threads:
         with scratch(directory, writes) as root:
             alone(Child(traffic.send_prebuilt, root, parameters.messages, body_bytes))
-            span = alone(Child(traffic.consume, root, threads))
+            span, resident = alone(Child(traffic.consume_and_weigh, root, threads))
         samples.add(_worker(threads), case, "/s", rate(span), ONE_THREAD if threads == 1 else None)
+        samples.add(f"{_worker(threads)}: resident memory behind them", case, "MiB", resident / 2**20, SMALL)
     samples.add(BARE, case, "/s", rate(alone(Child(traffic.call, parameters.messages))))
     with scratch(directory) as path:
         taken = parameters.taken_from_sqlite
