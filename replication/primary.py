@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from rmqclient.errors import CannotListen
+from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender
 from rmqclient.store import MessageStore
 
@@ -28,6 +29,7 @@ class Primary:
         self._host, self._port = host, port
         self._socket: socket.socket | None = None
         self._senders: list[Sender] = []
+        self._telling = Telling(store)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
 
@@ -40,6 +42,7 @@ class Primary:
             where = f"{self._host}:{self._port}"
             raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
         self._thread.start()
+        self._telling.start()
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -57,6 +60,7 @@ class Primary:
             listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listening.close()
         self._thread.join()
+        self._telling.close()
         for sender in self._senders:
             sender.close()
         self._senders.clear()

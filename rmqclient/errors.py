@@ -16,6 +16,8 @@
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   │   └── StoreFenced       another store took the place of this one; nothing was written
+    │   ├── StoreUnsettled        the store lost power, and waits for what its replica has; nothing was changed
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
@@ -134,9 +136,11 @@ from rmqclient.store.errors import (
     StoreClosed,
     StoreCorrupt,
     StoreError,
+    StoreFenced,
     StoreFull,
     StoreInUse,
     StorePoisoned,
+    StoreUnsettled,
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
@@ -245,9 +249,11 @@ __all__ = [
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
+    "StoreFenced",
     "StoreFull",
     "StoreInUse",
     "StorePoisoned",
+    "StoreUnsettled",
     "StoreUnusable",
     "StoredInPart",
     "SubscriptionInvalid",
