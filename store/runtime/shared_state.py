@@ -25,7 +25,7 @@ flush_word, flush_waiters,   atomic              sleep on it; a ring too many co
 prepare_word, removed_word,                      ring was lost wake by themselves
 membership_word
 following_lanes              atomic              nobody but the waker; a bit too many costs one needless wake-up
-is_replica                   the builder; a      at any time: once it is set it stays as long as the file. A crash before
+is_replica                   the builder; a      at any time: once set it stays as long as the file. A crash before
                              fence: append       a fence sets it leaves the mark in the directory alone, and the fence
                              mutex               was not answered
 disk_full                    atomic              appends look again when it is set; a wrong 0 lasts a second
