@@ -83,7 +83,9 @@ def _open(settings: ServeSettings) -> MessageStore:
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
     """Return what serves replicas, not started; None when there is no address for them. Raises ReadOnlyReplica."""
     store.check_primary()  # held pulls, groups and sends need a store of their own
-    return contextlib.nullcontext() if settings.ha_listen is None else Primary(store, *settings.ha_listen)
+    if settings.ha_listen is None:
+        return contextlib.nullcontext()
+    return Primary(store, *settings.ha_listen, settings.replication)
 
 
 def _make_clock(settings: ServeSettings) -> None:

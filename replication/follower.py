@@ -141,7 +141,7 @@ class Follower:
     def _give_back(self, connection: socket.socket, theirs: Hello) -> None:
         """Let a primary that has lost power have what is here; it looks whether that is its own."""
         self._lose("it has lost power, and is given what is here")
-        Sender(self._store, connection, self._primary).give_back(theirs)
+        Sender(self._store, connection, self._primary, lambda: None).give_back(theirs)
 
     def _adopt(self, theirs: Hello) -> None:
         """Make the history of the primary that of the replica: their logs are the same."""

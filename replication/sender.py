@@ -41,14 +41,23 @@ _TELL_S: Final = 1.0
 class Sender:
     """One connection of a replica. It ends when the replica is gone, is silent, or says to have more than there is."""
 
-    def __init__(self, store: MessageStore, connection: socket.socket, name: str) -> None:
+    def __init__(self, store: MessageStore, connection: socket.socket, name: str, told: Callable[[], None]) -> None:
+        """``told`` is called after each report, and when the connection has ended."""
         self.name = name
         """Where the replica connects from."""
+        self.identity = name.rpartition(":")[0]
+        """Which replica it is: its host, because nothing in a stock one's words says more."""
+        self.is_flushed = False
+        """Whether it reports what is on its disk."""
         self.reported: int | None = None
         """The end of the replica's log, by its last report."""
+        self.acked: int | None = None
+        """The same, from its second report on: the first one only asks where to begin, and anybody can send it."""
         self.peer: Hello | None = None
         """What a replica of this library said of itself; None for a stock one."""
         self._wire = STOCK
+        self._told = told
+        self._sent_to = 0
         self._store = store
         self._socket = connection
         self._bell = store.arrival_bell()
@@ -68,10 +77,7 @@ class Sender:
             thread.start()
 
     def give_back(self, primary: Hello) -> None:
-        """Send to a primary that waits for what its replica has, until it has gone; hellos were exchanged.
-
-        Returns when the connection has ended.
-        """
+        """Send to a primary that waits for what its replica has, until it has gone; hellos were exchanged."""
         self.peer, self._wire = primary, OURS
         self.start()
         self._ended.wait()
@@ -104,11 +110,13 @@ class Sender:
                 _log.warning("replica %s is not served any more: %s", self.name, error)
         finally:
             self._end()
+            self._told()
 
     # --- reports --------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
         reader = self._meet()
+        self._told()
         while reader is not None and self.is_open:
             data = self._socket.recv(_READ_BYTES)
             if not data:
@@ -116,6 +124,7 @@ class Sender:
                 return
             for end in reader.feed(data):
                 self._take(end)
+            self._told()
 
     def _meet(self) -> ReportReader | None:
         """Find out who has connected; return what reads its reports, None when it wants nothing more.
@@ -138,6 +147,7 @@ class Sender:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
         self._store.check_primary()
         self.peer, self._wire = theirs, OURS
+        self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
         return self._wire.report_reader()
 
     def _take(self, end: int) -> None:
@@ -147,12 +157,13 @@ class Sender:
             raise ConnectionError(
                 f"it reports {end}, and this log ends at {published_to}: the replica has bytes that are not from here"
             )
-        if self.peer is None or self.peer.wants == Wants.FOLLOW:
-            self.reported = end
         if not self._begun.is_set():
-            self._begin = end or self._store.log_files.base_of(self._store.state.min_offset)
+            self._begin = self._sent_to = end or self._store.log_files.base_of(self._store.state.min_offset)
             _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
             self._begun.set()
+        elif self.peer is None or self.peer.wants == Wants.FOLLOW:
+            self.acked = min(end, self._sent_to)
+        self.reported = end
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -165,6 +176,7 @@ class Sender:
             content = self._next(offset)
             is_due = time.monotonic() - said_at >= every_s
             if content or (is_due and not self._wire.is_checked):
+                self._sent_to = max(self._sent_to, offset + len(content))
                 self._socket.sendall(self._wire.frame(offset, content))
                 offset += len(content)
             if is_due and self._wire.is_checked:

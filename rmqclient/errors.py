@@ -18,6 +18,8 @@
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
     │   │   └── StoreFenced       another store took the place of this one; nothing was written
     │   ├── StoreUnsettled        the store lost power, and waits for what its replica has; nothing was changed
+    │   ├── ReplicaUnavailable    too few replicas are in sync for a send that waits for them; nothing was written
+    │   ├── NotReplicated         the message is stored; the replicas that its send waited for have not said so
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
@@ -125,6 +127,7 @@ from rmqclient.store.errors import (
     MessageRejected,
     NotFlushed,
     NotInstalled,
+    NotReplicated,
     OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
@@ -132,6 +135,7 @@ from rmqclient.store.errors import (
     QueueOwned,
     ReadOnlyReplica,
     RecordsDamaged,
+    ReplicaUnavailable,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
@@ -224,6 +228,7 @@ __all__ = [
     "NotFlushed",
     "NotInstalled",
     "NotOnCluster",
+    "NotReplicated",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "ProducerFull",
@@ -234,6 +239,7 @@ __all__ = [
     "ReadOnlyReplica",
     "RecordsDamaged",
     "RemotingError",
+    "ReplicaUnavailable",
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",

@@ -118,6 +118,22 @@ class StoreUnsettled(StoreError):
     retryable = True
 
 
+class ReplicaUnavailable(StoreError):
+    """The store takes a message only with followers that have it, and too few are in sync; nothing was written."""
+
+    retryable = True
+
+
+class NotReplicated(StoreError):
+    """The message is stored, and the followers that its send waited for have not said in time that they have it.
+
+    Sending it again would store it twice. They may have it, or get it later; a promotion of one of them may be without
+    it.
+    """
+
+    stored = True
+
+
 class LogsDiffer(StoreError):
     """The log of a replica and that of its primary are not the same where both have bytes; nothing was changed."""
 

@@ -15,9 +15,11 @@ from types import TracebackType
 from typing import Self
 
 from rmqclient.store import clock, layout
+from rmqclient.store.append.admission import Waits
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.append.replica_log import ReplicaLog
+from rmqclient.store.append.replicas import Replicas
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
@@ -118,7 +120,8 @@ class MessageStore:
         self.disk = Disk(root, state, config)
         self.flusher = Flusher(parts)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
-        self._appenders = Appenders(parts, self.disk)
+        self.replicas = Replicas(root, state, lock)
+        self._appenders = Appenders(parts, self.disk, self.replicas)
         self.compaction = Compaction(parts)
         self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
@@ -176,7 +179,7 @@ class MessageStore:
         with self.lock.held(TOPIC_BYTE):
             write_mark(self.root, ReplicaMark(primary, "", clock.wall_ms(), Kind.FENCED, epoch))
         with self.state.locked(self.state.append_mutex, self.config.lock_timeout_ms):
-            self.state.is_replica = 1
+            self.state.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replica"])
             return self.state.published_to
 
     def replica_log(self) -> ReplicaLog:
@@ -192,15 +195,16 @@ class MessageStore:
         encode_body: Callable[[object], bytes],
         *,
         prepare: bool = True,
+        admission: type[Waits] = Waits,
     ) -> Appender:
         """Return an appender for one producer. Raises StoreClosed.
 
         ``make_topic`` returns the queues of a topic that the appender does not know yet; ``encode_body`` encodes a body
         that is not bytes. ``prepare=False`` populates no pages ahead: a producer that waits for a flush of each message
-        would wait for these pages, too.
+        would wait for these pages, too. ``admission`` says how it waits for followers, in a store that does.
         """
         self.check_usable()
-        return self._appenders.appender(make_topic, encode_body, prepare=prepare)
+        return self._appenders.appender(make_topic, encode_body, prepare=prepare, admission=admission)
 
     def end_appender(self, appender: Appender) -> None:
         """End the thread that populates pages for an appender that is used no more; twice does nothing."""

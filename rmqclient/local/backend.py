@@ -28,6 +28,7 @@ from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP, group_and_member
 from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.store.append.admission import Later
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -134,7 +135,12 @@ class LocalBackend:
     ) -> LocalSender:
         """Return what appends messages for one producer; see :meth:`rmqclient.backend.protocols.Backend.sender`."""
         del group  # a message does not say who sent it
-        return LocalSender(self.store, self.store.appender(make_topic, encode_body, prepare=prepare))
+        store = self.store
+        return LocalSender(
+            store,
+            store.appender(make_topic, encode_body, prepare=prepare),
+            lambda: store.appender(make_topic, encode_body, prepare=False, admission=Later),
+        )
 
     def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
         """Return what decides the transactions of a producer group."""

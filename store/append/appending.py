@@ -22,6 +22,7 @@ import datetime
 from collections import Counter
 
 from rmqclient.store import layout
+from rmqclient.store.append.admission import Waits
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_queue import FileQueue
@@ -35,7 +36,6 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from rmqclient.store.settings.disk import Disk
-from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.topic_table import TopicTable
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
@@ -49,18 +49,15 @@ FilePair = tuple[Mapping, int, Mapping | None, int]
 class AppendFiles:
     """What the appender of one process asks for: files, room on the disk, and repairs."""
 
-    def __init__(self, parts: Parts, disk: Disk) -> None:
+    def __init__(self, parts: Parts, disk: Disk, admission: Waits) -> None:
         self._state = parts.state
         self._log_files = parts.log_files
         self._consume_queues = parts.consume_queues
         self._topics = parts.topics
         self._config = parts.config
-        self._root = parts.root
         self.check_room = disk.check_room
-
-    def check_primary(self) -> None:
-        """Refuse an append to a replica. Raises ReadOnlyReplica."""
-        check_primary(self._root, is_replica=bool(self._state.is_replica))
+        self.admit = admission.admit
+        self.replicated = admission.replicated
 
     def rolled(self) -> None:
         """Ask the housekeeper for the next file: the log has entered a new one."""

@@ -25,7 +25,10 @@ class _AppendFiles(Protocol):
     def queue_files(self, slot: int, count: int) -> tuple[Mapping, int, Mapping | None, int]: ...
     def repair(self) -> None: ...
     def check_room(self) -> None: ...
-    def check_primary(self) -> None: ...
+    @property
+    def admit(self) -> Callable[[], int]: ...
+    @property
+    def replicated(self) -> Callable[[int], int]: ...
     def month(self, now_ms: int) -> tuple[int, int]: ...
 
 class _GrantFiles(Protocol):
@@ -213,6 +216,13 @@ class SendResult:
     def offset_message_id(self) -> str | None:
         """Address of the broker and commit log offset, as RocketMQ's ``offsetMsgId``; None for a store."""
 
+    @property
+    def replicated(self) -> bool | None:
+        """Whether as many replicas as the store waits for have the message. None: the send waited for no replica.
+
+        False: the store is set to go on without replicas, and has noted that they lack messages.
+        """
+
 def sent_result(
     queue: MessageQueue,
     queue_offset: int,
@@ -221,6 +231,7 @@ def sent_result(
     message_id: str,
     is_duplicate: bool = False,
     offset_message_id: str | None = None,
+    replicated: bool | None = None,
 ) -> SendResult:
     """Return the result of a send that took place elsewhere."""
 
@@ -1149,8 +1160,9 @@ class PlainSends:
     which also answers for every error: nothing was written then.
 
     ``queues_of`` returns how many queues of a topic such messages may go to, 0 for none. It is asked once for each
-    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``cluster`` becomes the
-    property CLUSTER of each message; WAIT is left out, so a store that flushes each message needs another way.
+    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``added``, a
+    text of properties, ends those of each message; WAIT is left out, so a store that flushes each message needs another
+    way.
 
     ``template`` makes an answer in JSON: texts, each with the number of what follows it: 1 opaque, 2 msgId, 3 queueId,
     4 queueOffset, 0 nothing. ``language``, ``version`` and ``tail``, more fields, are for binary answers.
@@ -1166,7 +1178,7 @@ class PlainSends:
         changes_at: int,
         queues_of: Callable[[str], int],
         *,
-        cluster: str,
+        added: str,
         template: list[tuple[bytes, int]],
         language: int,
         version: int,

@@ -174,7 +174,7 @@ cdef enum:
     H_BYTES_BEFORE = 312
     H_OTHER_BYTES_BEFORE = 320
     H_FOLLOWING_LANES = 328
-    H_IS_REPLICA = 336
+    H_RESTRICTED = 336
     H_POISONED = 392
     H_DISK_FULL = 408
     H_MIN_OFFSET = 512
@@ -245,7 +245,7 @@ LAYOUT = {
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
     "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
     "header.bytes_before": H_BYTES_BEFORE, "header.other_bytes_before": H_OTHER_BYTES_BEFORE,
-    "header.following_lanes": H_FOLLOWING_LANES, "header.is_replica": H_IS_REPLICA,
+    "header.following_lanes": H_FOLLOWING_LANES, "header.restricted": H_RESTRICTED,
     "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,

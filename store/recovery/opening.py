@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rmqclient.store import clock, layout
+from rmqclient.store.append import replicas
 from rmqclient.store.append.appending import repair
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
@@ -35,6 +36,7 @@ from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
 from rmqclient.store.settings import checkpoint, config_file, lineage, replica_mark, store_settings
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
+from rmqclient.store.settings.replication import read_replication
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
@@ -229,7 +231,8 @@ def _build(
     """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
     state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
     log_end = recovered.plan.log_end
-    state.is_replica = int(replica_mark.read_mark(root) is not None)
+    state.restricted = layout.RESTRICTED["replica"] if replica_mark.read_mark(root) is not None else 0
+    replicas.apply(state, read_replication(root))
     state.min_offset = recovered.plan.log_begin
     state.published_to = state.written_to = log_end
     state.last_store_timestamp = recovered.last_store_timestamp

@@ -78,6 +78,8 @@ cdef class _Committer:
         if section.rolled:
             self.files.rolled()
         self.ahead.pass_to(section.commit_log_offset + section.plan.size)
+        if section.plan.admitted:
+            section.plan.replicated = self.files.replicated(section.commit_log_offset + section.plan.size)
         return 1
 
     cdef int attempt(self, Section *section, int slot, bint noted) except -1:
@@ -159,8 +161,9 @@ cdef class _Committer:
             return None
         if outcome == DISK_FULL:
             self.files.check_room()
-        if outcome == IS_REPLICA:
-            self.files.check_primary()
+        if outcome == RESTRICTED:
+            plan.admitted = self.files.admit()
+            return None
         if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
             return self.log_files

@@ -10,7 +10,7 @@ cdef enum:  # what a section asks for before it can go on
     OUTDATED = 6
     NEED_OTHER_QUEUE_FILE = 7
     TIMER_FULL = 8
-    IS_REPLICA = 9
+    RESTRICTED = 9
 
 cdef enum:
     GUARDS = 2
@@ -28,6 +28,8 @@ cdef struct Plan:                   # what one append is to do, decided before t
     bint makes_room                 # append even if the disk is too full for others
     uint64_t guard_at[GUARDS]       # bytes of words, 0 for no word: append nothing unless each word has its value
     uint64_t guard_value[GUARDS]
+    uint64_t admitted               # bits of RESTRICTED under which this append was found to be allowed
+    int replicated                  # what became of its copies: see SendResult.replicated
     int other_queue                 # slot of the queue that the last record goes to, and not to that of the others; or NO_QUEUE
 
 
@@ -169,8 +171,8 @@ cdef int refusal(Section *section) noexcept nogil:
     if section.plan.done_at and is_done(
             section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
         return OUTDATED
-    if load64(shared + H_IS_REPLICA):
-        return IS_REPLICA
+    if load64(shared + H_RESTRICTED) & ~section.plan.admitted:
+        return RESTRICTED
     if load64(shared + H_POISONED):
         return POISONED
     if load64(shared + H_DISK_FULL) and not section.plan.makes_room:

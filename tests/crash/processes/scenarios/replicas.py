@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqclient.store import open_store
+from rmqclient.store import Message, boottime, open_store
 from rmqclient.store.recovery.replica import become_replica
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
+from rmqclient.store.settings.replication import OnLost, Replication, Sync
 from tests.crash.processes.order import Note, Order
 from tests.replication.pairs import NO_BROKER, feed, fill, log_bytes
-from tests.support.stores import SMALL
+from tests.support.stores import SMALL, TOPIC, appender_of
 
 PIECE = 5_000
 
@@ -25,3 +26,16 @@ def replicate(order: Order, note: Note) -> None:
     order.arm()
     feed(log, log_bytes(store)[log.end :], PIECE)
     note(log.end)
+
+
+def send_replicated(order: Order, note: Note) -> None:
+    """Send with a replica that has everything, then without one; note what each send said of it."""
+    store = open_store(order.root, housekeeping=False)
+    store.replicas.configure(Replication(Sync.MEMORY, OnLost.DEGRADE, timeout_ms=30_000))
+    appender = appender_of(store)
+    store.replicas.say(1 << 40, boottime() + 10**12)
+    note(appender.append(Message(TOPIC, b"with")).replicated)
+    order.arm()
+    store.replicas.say(0, 0)
+    for _ in range(order.rounds or 3):
+        note(appender.append(Message(TOPIC, b"without")).replicated)
