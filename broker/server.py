@@ -82,7 +82,8 @@ def _open(settings: ServeSettings) -> MessageStore:
 
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
     """Return what serves replicas, not started; None when there is no address for them. Raises ReadOnlyReplica."""
-    store.check_primary()  # held pulls, groups and sends need a store of their own
+    if not settings.read_only:
+        store.check_primary()
     if settings.ha_listen is None:
         return contextlib.nullcontext()
     return Primary(store, *settings.ha_listen, settings.replication)

@@ -72,6 +72,13 @@ class ServeSettings:
     replication: Replication = ASYNC
     """What sends wait for while replicas follow the log."""
 
+    replica: Address | None = None
+    """Where a replica answers reads; routes name it, and clients that are far behind are sent there. None: nowhere.
+    [slaveReadEnable]"""
+
+    memory_percent: int = 40
+    """How much of the host's memory a client may be behind before that. [accessMessageInMemoryMaxRatio]"""
+
     broker_name: str = "broker-a"
     cluster_name: str = "DefaultCluster"
     auto_create_topics: bool = True

@@ -40,7 +40,6 @@
     ├── UnknownTopic              the topic does not exist
     ├── UnknownGroup              the group never consumed this topic
     ├── OffsetOutOfRange          the queue never had this offset
-    ├── GroupKept                 a store on this host keeps the places of its groups
     ├── QueueOwned                a member of the group has this queue and keeps its offset
     ├── TableFull                 a fixed table of the runtime file has no free slot
     ├── MembershipRefused         a consumer cannot join its group as it is
@@ -209,7 +208,6 @@ __all__ = [
     "FilterError",
     "FrameError",
     "GoAway",
-    "GroupKept",
     "GroupNotFound",
     "HandlerError",
     "HeaderError",
@@ -452,10 +450,6 @@ class BatchStoredInPart(ClusterError):
 
 class NotOnCluster(ClusterError):
     """A RocketMQ cluster, or one of this version, cannot do this. The text says what to do instead."""
-
-
-class GroupKept(QueueError):
-    """A store on this host keeps the place of each group in the file that its processes share: none is forgotten."""
 
 
 class ServeError(QueueError):

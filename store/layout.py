@@ -336,7 +336,7 @@ GROUP_QUEUE_SLOT = Layout(
     Field("taken_to", "Q", "every message at or above it was never taken by the present owner; for display"),
     Field("flow_control", "Q", "why the owner takes nothing just now; for display"),
     Field("acknowledged", "256s", "bit queue_offset % 2048, for messages above committed_offset"),
-    Field("paused", "Q", "1 while the group takes nothing from the queue"),
+    Field("paused", "Q", "1 while the group takes nothing from the queue, 2 once the group was forgotten"),
     Field(
         "held_offset",
         "Q",
@@ -350,6 +350,9 @@ GROUP_QUEUE_SLOT = Layout(
     Field("counted_from", "Q", "committed_offset plus bits set is this plus the words of COUNTED; a seek moves it"),
     order=NATIVE,
 )
+
+FORGOTTEN = 2
+"""Of ``paused``: nobody finds this slot any more. A group of its name that comes later gets slots of its own."""
 
 COUNTED = ("handled", "retried", "dead_lettered", "skipped", "lost")
 """Why messages of a group-queue are finished: each word counts messages. A compressed batch is one message."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -356,6 +356,14 @@ class MessageStore:
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
         self._offsets.persist()
+
+    def forget_groups(self, groups: Collection[str]) -> None:
+        """Forget groups that nobody runs, in shared memory and then on the disk.
+
+        Raises QueueOwned while one has a member, StoreBusy. StoreFull, DiskFailed: they are back after a reboot.
+        """
+        self.members().forget(groups)
+        self._offsets.persist(groups)
 
     def persist_schedule(self) -> None:
         """Write ``delayOffset.json``. Raises StoreFull, StorePoisoned, NotFlushed."""

@@ -53,6 +53,14 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--replica-timeout-ms", type=int, default=3_000, show_default=True, help="How long a send waits for them."
 )
+@click.option("--replica", metavar="HOST:PORT", help="Where a replica answers reads, for clients that are far behind.")
+@click.option(
+    "--memory-percent",
+    type=click.IntRange(0, 100),
+    default=40,
+    show_default=True,
+    help="Share of the host's memory that a client may be behind before it is sent there.",
+)
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
 @click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
@@ -126,6 +134,7 @@ def _settings(
     followers: int,
     on_lost: str,
     replica_timeout_ms: int,
+    replica: str | None,
     **others: Any,
 ) -> ServeSettings:
     from rmqclient.broker.life.failures import read_failure
@@ -146,6 +155,7 @@ def _settings(
         None if advertise is None else _address(advertise),
         None if ha_listen is None else _address(ha_listen),
         replication,
+        None if replica is None else _address(replica),
         tls=tls,
         can_fail=ephemeral,
         **others,
