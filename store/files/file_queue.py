@@ -4,6 +4,8 @@ A process keeps a bounded number of mappings and drops the least recently used o
 grants only borrow theirs (``borrowed`` in store/kernel/memory.pxi), so the bound covers all mappings of a store. Files
 that are not being appended or consumed are read without a mapping (store/files/cold_reads.py).
 
+Pages of a mapping that were passed leave the page table of the process again (store/kernel/resident.pxi).
+
 A removed file keeps its blocks while a process has it mapped: :meth:`MappingCache.release_removed` detaches it.
 """
 
@@ -72,6 +74,7 @@ class MappingCache:
                 self._shrink(self._limit)
             else:
                 self._mappings.move_to_end(path)
+            mapping.use(_PART_BYTES)
             return mapping
 
     def drop(self, path: str) -> None:

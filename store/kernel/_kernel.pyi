@@ -81,6 +81,12 @@ def decode(
     Raises ValueError when ``position`` is outside of ``buffer``.
     """
 
+def limit_resident(most: int) -> int:
+    """Set how many bytes of files may be resident in this process before it lets go of pages; return what it was.
+
+    At first 128 MiB. It looks after every 16 MiB that it has touched.
+    """
+
 @final
 class Mapping:
     """A shared mapping of a whole file, a buffer. It keeps no descriptor; the last reference unmaps it."""
@@ -98,6 +104,13 @@ class Mapping:
 
     def show(self, fd: int) -> None:
         """Map another file, as long as this one, to the same address; who reads meanwhile sees words of one of them."""
+
+    def use(self, size: int) -> None:
+        """Say that ``size`` bytes of it are about to be touched by other code than the kernel's.
+
+        If more pages of files are resident than :func:`limit_resident` allows, the process then lets go of those of all
+        mappings that were used. They stay in the page cache, and each is found again at its next touch.
+        """
 
     def detach(self) -> None:
         """Map zeros over the file, so that its blocks can be freed. The address stays mapped. Raises OSError."""

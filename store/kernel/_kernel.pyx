@@ -33,7 +33,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 import os
@@ -123,6 +123,14 @@ cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *address, size_t length, int advice)
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE
     void *MAP_FAILED
+
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char *path, int flags)
+    int O_RDONLY, O_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_read "read"(int fd, void *buffer, size_t size)
+    int c_close "close"(int fd)
 
 
 # --- constants, compared with store/layout.py when store is imported --------------------------------------------------
@@ -327,6 +335,7 @@ def elapsed():
     return elapsed_ns()
 
 include "memory.pxi"
+include "resident.pxi"
 include "record/text.pxi"
 include "record/properties.pxi"
 include "record/frame.pxi"

@@ -8,6 +8,12 @@ cdef class Mapping:
     cdef object __weakref__
     cdef readonly Py_ssize_t size
     cdef readonly bint writable
+    cdef uint64_t window                # the last one that was touched, see resident.pxi
+    cdef bint is_used                   # some of its pages may be resident: it stands in the chain of those
+    cdef PyObject *before               # in that chain
+    cdef PyObject *behind
+    cdef const unsigned char *end_word  # of a log file with pages that an Ahead keeps populated: the end of the log; else NULL
+    cdef uint64_t base                  # and where the file begins in the log
 
     def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
         cdef void *address
@@ -22,6 +28,8 @@ cdef class Mapping:
 
     def __dealloc__(self):
         global unmapped
+        if self.is_used:
+            leave_chain(self)
         if self.address != NULL:
             unmapped += 1
             munmap(self.address, self.size)
@@ -55,6 +63,9 @@ cdef class Mapping:
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
 
+    def use(self, Py_ssize_t size):
+        use(self, size)
+
     def detach(self):
         """Map zeros over the file, so that the file system can free the blocks of a removed file.
 
@@ -81,7 +92,7 @@ def read_clock(Mapping words not None):
     clock_words = <Clock *>words.address
 
 
-cdef uint64_t unmapped = 1  # mappings of this process so far, under the GIL: at the same count a noted address is good
+cdef uint64_t unmapped = 1  # grows when a mapping goes, or its pages, under the GIL: at the same count a noted address is good
 
 
 cdef tuple borrowed(tuple files):

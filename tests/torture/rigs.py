@@ -7,7 +7,7 @@ from tests.torture.kills import compaction, counters, delays, interleavings, kil
 from tests.torture.result import Rig
 from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
 from tests.torture.steps import steps
-from tests.torture.wholes import archives, checker, cluster, dashboard, images, power, spark_restarts
+from tests.torture.wholes import archives, checker, cluster, dashboard, images, memory, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -40,5 +40,6 @@ RIGS: dict[str, Rig] = {
         serve_languages.RIG,
         serve_soak.RIG,
         dashboard.RIG,
+        memory.RIG,
     )
 }

@@ -32,6 +32,7 @@ cdef class _Committer:
     cdef Py_ssize_t queue_slot_size
     cdef Py_ssize_t timer_at
     cdef uint64_t timer_bits
+    cdef uint64_t window                # of the log, see resident.pxi: the one in which the last append ended
 
     def __dealloc__(self):
         free(self.noted)
@@ -55,10 +56,12 @@ cdef class _Committer:
         cdef Section *section = &staging.section
         cdef bint noted = section.plan.other_queue == NO_QUEUE and self.point_noted(slot, section)
         cdef int outcome
+        cdef uint64_t seen = 0
         cdef list held = None  # files that were provided, until they are used: the mapping cache may let go of them
         section.slot = self.slot_at(slot)
         section.other_slot = NULL if section.plan.other_queue == NO_QUEUE else self.slot_at(section.plan.other_queue)
         while True:
+            seen = unmapped
             outcome = self.attempt(section, slot, noted)
             if outcome == DONE:
                 break
@@ -70,7 +73,7 @@ cdef class _Committer:
                     held = []
                 held.append(self.provide(outcome, slot, &section.plan))
         if not noted:
-            self.note(slot, section)
+            self.note(slot, section, seen)
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -94,9 +97,15 @@ cdef class _Committer:
             queue_files = self.files_of(slot)
             entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
             point_queue(queue_files, entries, more_entries, section)
+            if entries is not None:
+                use(entries, 0)
+            if more_entries is not None:
+                use(more_entries, 0)
         if section.other_slot != NULL:
             queue_files = self.files_of(section.plan.other_queue)
             other_entries = lent(queue_files, 0)
+            if other_entries is not None:
+                use(other_entries, 0)
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
         failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
@@ -110,7 +119,15 @@ cdef class _Committer:
                 failure = locked_append(section, self.timeout_ns, self.busy_ns, &outcome)
         if failure:
             self.raise_lock_failure(failure)
+        if outcome == DONE and (section.commit_log_offset + section.plan.size) >> WINDOW_BITS != self.window:
+            self.use_log(log_files, section)
         return outcome
+
+    cdef int use_log(self, tuple log_files, Section *section) except -1:
+        """Count the pages of the log that an append wrote."""
+        cdef int file = 0 if section.commit_log_offset < section.log_base[0] + section.log_file_bytes else 1
+        self.window = (section.commit_log_offset + section.plan.size) >> WINDOW_BITS
+        return use(<Mapping>log_files[2 * file], section.plan.size)
 
     cdef inline unsigned char *slot_at(self, int number) noexcept:
         return self.shared.address + self.queue_table_at + number * self.queue_slot_size
@@ -128,7 +145,8 @@ cdef class _Committer:
         section.entries[1] = NULL
         return True
 
-    cdef int note(self, int slot, Section *section) except -1:
+    cdef int note(self, int slot, Section *section, uint64_t seen) except -1:
+        """Note where the queue's file is, as of a count of unmapped files: another may have gone since."""
         cdef int file = 0 if section.entries[1] == NULL else 1
         cdef void *grown
         if slot >= self.noted_count:
@@ -140,7 +158,7 @@ cdef class _Committer:
             self.noted_count = slot + 1024
         self.noted[slot].entries = section.entries[file]
         self.noted[slot].first_entry = section.first_entry[file]
-        self.noted[slot].unmapped = unmapped
+        self.noted[slot].unmapped = seen
         return 0
 
     cdef tuple provide(self, int outcome, int slot, Plan *plan):

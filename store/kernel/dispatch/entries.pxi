@@ -34,6 +34,7 @@ cdef class Dispatcher:
     cdef readonly list doubtful   # (begin, end) of records whose queue offset was not believed
     cdef readonly int64_t right_to  # every checked record below it has a right entry
     cdef bint all_right           # so far
+    cdef uint64_t seen            # of ``unmapped``: at another count pages of the mappings were let go
 
     def __cinit__(self, queue_file, int64_t entries_per_file):
         self.queue_file = queue_file
@@ -56,6 +57,7 @@ cdef class Dispatcher:
         cdef Frame frame
         cdef int64_t offset = start
         cdef int found = IS_RECORD
+        self.use_files(max(0, part.stop - start))
         while True:
             with nogil:
                 offset, found = self.check_on(part, offset, &frame)
@@ -92,6 +94,15 @@ cdef class Dispatcher:
             self.right_to = offset
         return offset, found
 
+    cdef int use_files(self, uint64_t size) except -1:
+        """Count the pages that the entries of ``size`` bytes of records can touch, in files that are open."""
+        cdef Mapping mapping = None
+        if self.seen != unmapped:
+            self.seen = unmapped
+            for mapping in self.mappings.values():
+                use(mapping, 0)
+        return 0 if mapping is None else use(mapping, size)
+
     cdef bint is_open(self, const QueueTarget *target, int64_t number) noexcept nogil:
         return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < self.entries_per_file
 
@@ -107,6 +118,7 @@ cdef class Dispatcher:
         cdef int64_t offset = start
         cdef int64_t expected
         cdef QueueTarget *target
+        self.use_files(max(0, part.stop - start))
         while offset < part.stop:
             with nogil:
                 offset = self.write_on(part, offset, &frame)
@@ -192,6 +204,7 @@ cdef class Dispatcher:
         if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
         self.mappings[number] = mapping
+        use(mapping, mapping.size)
         target.entries = mapping.address
         target.first_entry = first_entry
         target.end = max(target.end, queue_offset) if is_checked else queue_offset
