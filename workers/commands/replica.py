@@ -68,10 +68,15 @@ def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: st
 @with_store
 @with_output
 def show(root: Path | str, output: str, query: str | None) -> None:
-    """Show how a store stands: what it has, what a replica lacks, its epoch, and when its primary was heard last."""
+    """Show how a store stands: what it has, what a replica lacks, its epoch, and when its primary was heard last.
+
+    Of a store that others follow: what sends wait for, and what replicas have.
+    """
+    from rmqclient.replication.acks.standing import standing
     from rmqclient.replication.promotion import status
 
-    with opening(root, lambda: contextlib.nullcontext(status(_directory(root)))) as found:
+    directory = _directory(root)
+    with opening(root, lambda: contextlib.nullcontext(standing(directory) or status(directory))) as found:
         write([asdict(found)], output=output, query=query)
 
 
