@@ -170,6 +170,10 @@ def ignore(_message: object) -> None:
     """Handle a message by doing nothing."""
 
 
+async def ignore_async(_message: object) -> None:
+    """Handle a message in a coroutine that does nothing, and waits for nothing."""
+
+
 def _batches(body_bytes: int) -> Iterator[list[Message]]:
     body = bytes(body_bytes)
     keys = cycle(KEYS)
