@@ -31,7 +31,7 @@ class Standing:
 
 def standing(root: Path) -> Standing | None:
     """Return how a store stands; None for one that is a replica. Raises as opening it."""
-    with open_store(root, create=False, housekeeping=False) as store:
+    with open_store(root, create=False, housekeeping=False, settling=True) as store:
         if store.is_replica:
             return None
         settings, end = read_replication(root), store.state.published_to
