@@ -24,7 +24,7 @@ def test_sends_beside_a_server_wait_for_its_follower_and_are_refused_after_the_k
     root, copy = tmp_path / "primary", tmp_path / "replica"
     open_store(root, SMALL).close()
     with (
-        serve(root, "--wait-for", "memory", "--replica-timeout-ms", "2000") as server,
+        serve(root, "--wait-for", "disk", "--replica-timeout-ms", "2000") as server,
         open_store(root, SMALL, housekeeping=False) as store,
         Producer(store) as producer,
     ):
