@@ -13,7 +13,7 @@ from benchmarks import cluster, report, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, steps, table, tag_filter
 from benchmarks.machine import REPOSITORY, file_system
 from benchmarks.measure import Benchmark, Size
-from benchmarks.sending import append, compression, once, sync
+from benchmarks.sending import append, compression, once, replication, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
 from benchmarks.starting import kit, scale, scrape, start, top
 
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         latency,
         request,
         sync,
+        replication,
         once,
         scale,
         start,

@@ -13,6 +13,7 @@ import logging
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -29,8 +30,10 @@ from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
+from rmqclient.errors import StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.replication.primary import Primary
+from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.store import MessageStore, clock, open_store
 
 _log = logging.getLogger(__name__)
@@ -55,7 +58,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
     _allow_files()
     keep_buffers_small()
     _make_clock(settings)
-    with open_store(settings.root) as store, _replicas_of(store, settings) as replicas:
+    with _open(settings) as store, _replicas_of(store, settings) as replicas:
         broker = Broker(store, settings)
         try:
             answering = _guarded(broker, settings)
@@ -64,6 +67,17 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
             raise
         server = Server(broker, answering, settings, tls, manager or ServiceManager(), replicas)
         asyncio.run(server.run(tell))
+
+
+def _open(settings: ServeSettings) -> MessageStore:
+    """Open the store; one that lost power takes back what its replica has, first. Raises as :func:`serve`."""
+    try:
+        return open_store(settings.root)
+    except StoreUnsettled:
+        if settings.ha_listen is None:
+            raise
+        reclaim(settings.root, *settings.ha_listen, threading.Event())
+        return open_store(settings.root)
 
 
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:

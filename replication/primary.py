@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from rmqclient.errors import CannotListen
 from rmqclient.replication.acks.keeper import Keeper
+from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender
 from rmqclient.store import MessageStore
 from rmqclient.store.settings.replication import ASYNC, Replication
@@ -31,6 +32,7 @@ class Primary:
         self._host, self._port = host, port
         self._socket: socket.socket | None = None
         self._senders: list[Sender] = []
+        self._telling = Telling(store)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
 
@@ -44,6 +46,7 @@ class Primary:
             raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
         self._keeper.start()
         self._thread.start()
+        self._telling.start()
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -65,6 +68,7 @@ class Primary:
             listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listening.close()
         self._thread.join()
+        self._telling.close()
         self._keeper.close()
         for sender in self._senders:
             sender.close()

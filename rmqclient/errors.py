@@ -16,6 +16,8 @@
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   │   └── StoreFenced       another store took the place of this one; nothing was written
+    │   ├── StoreUnsettled        the store lost power, and waits for what its replica has; nothing was changed
     │   ├── ReplicaUnavailable    too few replicas are in sync for a send that waits for them; nothing was written
     │   ├── NotReplicated         the message is stored; the replicas that its send waited for have not said so
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
@@ -137,9 +139,11 @@ from rmqclient.store.errors import (
     StoreClosed,
     StoreCorrupt,
     StoreError,
+    StoreFenced,
     StoreFull,
     StoreInUse,
     StorePoisoned,
+    StoreUnsettled,
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
@@ -249,9 +253,11 @@ __all__ = [
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
+    "StoreFenced",
     "StoreFull",
     "StoreInUse",
     "StorePoisoned",
+    "StoreUnsettled",
     "StoreUnusable",
     "StoredInPart",
     "SubscriptionInvalid",

@@ -101,6 +101,10 @@ class CrashPoint(enum.IntEnum):
     REPLICATION_TEMPORARY = 124  #: the new ``replication.json`` stands beside the old one
     MISSING_NOTED = 125  #: it says that followers lack messages, the shared word does not, nothing is answered
     REPLICATED_SAID = 126  #: the shared word says how far followers are, senders are not woken
+    CUT_ANNOUNCED = 127  #: the mark says where the log is cut, nothing is cut
+    CUT_HALF_ZEROED = 128  #: files behind the cut are gone, its own file is not zeroed
+    CUT_ZEROED = 129  #: the bytes behind the cut are gone, the mark still says that they are to be
+    PROMOTION_EPOCH_WRITTEN = 130  #: the new epoch is on the disk, the store is still a replica
 
 
 _armed: tuple[CrashPoint, int] | None = None

@@ -108,6 +108,16 @@ class ReadOnlyReplica(StoreError):
     """The store follows another one, its primary, and takes nothing but what comes from there."""
 
 
+class StoreFenced(ReadOnlyReplica):
+    """Another store took the place of this one: it was promoted, and this store knows. Nothing was written."""
+
+
+class StoreUnsettled(StoreError):
+    """The store lost power, and its replica may have messages that it lost: it waits for the replica, or for a word."""
+
+    retryable = True
+
+
 class ReplicaUnavailable(StoreError):
     """The store takes a message only with followers that have it, and too few are in sync; nothing was written."""
 

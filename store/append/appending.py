@@ -97,18 +97,21 @@ class AppendFiles:
         start = self._topics.max_offset(queue)
         first = consume_queue.first_entry_of(start)
         last = consume_queue.first_entry_of(start + count - 1)
-        mapping = self._queue_file(consume_queue, first)
         if last == first:
-            return mapping, first, None, 0
-        return mapping, first, self._queue_file(consume_queue, last), last
+            return self._queue_file(consume_queue, first, start + count), first, None, 0
+        whole = self._queue_file(consume_queue, first, last)
+        return whole, first, self._queue_file(consume_queue, last, start + count), last
 
     @staticmethod
-    def _queue_file(consume_queue: ConsumeQueue, first: int) -> Mapping:
+    def _queue_file(consume_queue: ConsumeQueue, first: int, end: int) -> Mapping:
+        """Map a file of a queue that takes entries up to ``end``; make it if it is missing."""
         base = first * layout.CONSUME_QUEUE_ENTRY.size
         is_new = consume_queue.files.allocate(base)
-        mapping = consume_queue.files.mapping(base)
+        will_fill = is_new and first  # a queue that has filled a file will fill the next one, too
+        entries = consume_queue.entries_per_file if will_fill else end - first
+        mapping = consume_queue.files.reserve(base, entries * layout.CONSUME_QUEUE_ENTRY.size)
         mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
-        if is_new and first:  # a queue that has filled a file will fill the next one, too
+        if will_fill:
             with store_errors(f"{consume_queue.files.path(base)} cannot be populated"):
                 mapping.populate()
         return mapping

@@ -81,6 +81,12 @@ def decode(
     Raises ValueError when ``position`` is outside of ``buffer``.
     """
 
+def reserve_blocks(fd: int, size: int) -> bool:
+    """Give the first bytes of a file blocks on the disk. False if the file system cannot. Raises OSError.
+
+    Unlike ``posix_fallocate`` it never writes zeros in their place, which would undo a store of another process.
+    """
+
 def limit_resident(most: int) -> int:
     """Set how many bytes of files may be resident in this process before it lets go of pages; return what it was.
 
@@ -93,6 +99,8 @@ class Mapping:
 
     size: int
     writable: bool
+    reserved: int
+    """Bytes from its begin that have blocks on the disk, as far as its user knows: all, if nobody says otherwise."""
     def __new__(cls, fd: int, size: int, *, writable: bool = True) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...

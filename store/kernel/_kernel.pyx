@@ -31,7 +31,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
+from libc.errno cimport EBUSY, EINTR, EINVAL, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
@@ -126,6 +126,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from "<fcntl.h>" nogil:
     int c_open "open"(const char *path, int flags)
+    int fallocate(int fd, int mode, long offset, long size)
     int O_RDONLY, O_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:

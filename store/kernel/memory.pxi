@@ -8,6 +8,7 @@ cdef class Mapping:
     cdef object __weakref__
     cdef readonly Py_ssize_t size
     cdef readonly bint writable
+    cdef public uint64_t reserved       # bytes from the begin that have blocks, as far as is known: no store goes behind
     cdef uint64_t window                # the last one that was touched, see resident.pxi
     cdef bint is_used                   # some of its pages may be resident: it stands in the chain of those
     cdef PyObject *before               # in that chain
@@ -23,7 +24,7 @@ cdef class Mapping:
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
         self.address = <unsigned char *>address
-        self.size = size
+        self.size = self.reserved = size
         self.writable = writable
 
     def __dealloc__(self):
@@ -77,6 +78,16 @@ cdef class Mapping:
                            MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
+
+
+def reserve_blocks(int fd, Py_ssize_t size):
+    cdef int failure = EINTR
+    with nogil:
+        while failure == EINTR:
+            failure = errno if fallocate(fd, 0, 0, size) else 0
+    if failure and failure != EOPNOTSUPP:
+        raise OSError(failure, os.strerror(failure))
+    return failure == 0
 
 
 cdef Mapping _clock = None  # what clock_words points to

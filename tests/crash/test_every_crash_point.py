@@ -27,6 +27,7 @@ OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
 INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
 REPLICA = range(CrashPoint.REPLICA_ENTRIES_WRITTEN, CrashPoint.REPLICA_PUBLISHED + 1)
+RETURNS = range(CrashPoint.CUT_ANNOUNCED, CrashPoint.PROMOTION_EPOCH_WRITTEN + 1)
 ACKS = range(CrashPoint.REPLICATION_TEMPORARY, CrashPoint.REPLICATED_SAID + 1)
 COMPACTION = range(CrashPoint.COMPACTION_HALF_WRITTEN, CrashPoint.COMPACT_TOPIC_NAMED + 1)
 
@@ -41,6 +42,7 @@ BY_NAME: dict[int, str] = {
     **dict.fromkeys(COMPACTION, "compact"),
     **dict.fromkeys(REPLICA, "replicate"),
     **dict.fromkeys(ACKS, "send_replicated"),
+    **dict.fromkeys(RETURNS, "swap_roles"),
     **dict.fromkeys(TRANSACTION, "check"),
     CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
     CrashPoint.COMMIT_HALF_BACK: "commit",

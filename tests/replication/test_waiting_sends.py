@@ -45,7 +45,7 @@ class Replica:
     def receive(self, end: int) -> None:
         """Take what comes, up to ``end`` of the log, and report nothing."""
         while self.has < end:
-            for offset, content in self._reader.feed(self._socket.recv(1 << 16)):
+            for offset, content, _ in self._reader.feed(self._socket.recv(1 << 16)):
                 self.has = max(self.has, offset + len(content))
 
     def report(self, end: int) -> None:

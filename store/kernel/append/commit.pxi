@@ -7,6 +7,7 @@ cdef enum:
 cdef struct NotedFile:                  # where the last append to a queue found its consume queue file
     unsigned char *entries
     uint64_t first_entry
+    uint64_t room
     uint64_t unmapped
 
 
@@ -43,7 +44,6 @@ cdef class _Committer:
         staging.section.shared = self.shared.address
         staging.section.timer = self.shared.address + self.timer_at
         staging.section.log_file_bytes = self.log_file_bytes
-        staging.section.entries_per_file = self.entries_per_file
         return staging
 
     cdef int commit(self, _Staging staging, int slot) except -1:
@@ -108,6 +108,7 @@ cdef class _Committer:
                 use(other_entries, 0)
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
+            section.other_room = 0 if other_entries is None else other_entries.reserved // ENTRY_SIZE
         failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
         if failure == 0:
             outcome = append_section(section)
@@ -142,6 +143,7 @@ cdef class _Committer:
             return False
         section.entries[0] = self.noted[slot].entries
         section.first_entry[0] = self.noted[slot].first_entry
+        section.room[0] = self.noted[slot].room
         section.entries[1] = NULL
         return True
 
@@ -158,6 +160,7 @@ cdef class _Committer:
             self.noted_count = slot + 1024
         self.noted[slot].entries = section.entries[file]
         self.noted[slot].first_entry = section.first_entry[file]
+        self.noted[slot].room = section.room[file]
         self.noted[slot].unmapped = seen
         return 0
 
@@ -220,6 +223,8 @@ cdef void point_queue(tuple queue_files, Mapping entries, Mapping more_entries, 
     if entries is not None:
         section.entries[0] = entries.address
         section.first_entry[0] = queue_files[1]
+        section.room[0] = entries.reserved // ENTRY_SIZE
     if more_entries is not None:
         section.entries[1] = more_entries.address
         section.first_entry[1] = queue_files[3]
+        section.room[1] = more_entries.reserved // ENTRY_SIZE

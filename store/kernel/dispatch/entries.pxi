@@ -10,6 +10,7 @@ cdef enum:
 cdef struct QueueTarget:
     unsigned char *entries        # the consume queue file that takes the next entries, or NULL
     int64_t first_entry           # of that file
+    int64_t room                  # entries of it that may be looked at, or written
     int64_t end                   # queue offset behind the last record dispatched
 
 
@@ -63,7 +64,7 @@ cdef class Dispatcher:
                 offset, found = self.check_on(part, offset, &frame)
             if found != NO_FILE:
                 break
-            if self.open_file(self.target_of(part.at(offset), &frame), part.at(offset), &frame, offset) >= 0:
+            if self.open_file(self.target_of(part.at(offset), &frame), part.at(offset), &frame, offset, False) >= 0:
                 self.all_right = False
         return offset, found
 
@@ -104,7 +105,7 @@ cdef class Dispatcher:
         return 0 if mapping is None else use(mapping, size)
 
     cdef bint is_open(self, const QueueTarget *target, int64_t number) noexcept nogil:
-        return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < self.entries_per_file
+        return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < target.room
 
     cdef bint is_right(self, const QueueTarget *target, int64_t number, const unsigned char *record, const Frame *frame,
                        int64_t offset) noexcept nogil:
@@ -125,7 +126,7 @@ cdef class Dispatcher:
             if offset >= part.stop or frame.size == 0:
                 break
             target = self.target_of(part.at(offset), &frame)
-            expected = self.open_file(target, part.at(offset), &frame, offset)
+            expected = self.open_file(target, part.at(offset), &frame, offset, True)
             if expected >= 0:
                 target.end = expected + 1
                 self.doubtful.append((offset, offset + frame.size))
@@ -185,7 +186,8 @@ cdef class Dispatcher:
             self.room = 2 * (number + 1)
         return &self.targets[number]
 
-    cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -2:
+    cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset,
+                           bint writes) except -2:
         """Open the file that takes the entry of a record.
 
         Returns -1, or the queue offset to believe instead of its own.
@@ -201,7 +203,8 @@ cdef class Dispatcher:
                 raise ValueError(f"queue offset {found} cannot be believed in place of {queue_offset}")
             return found
         mapping, first_entry = found
-        if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
+        target.room = min(self.entries_per_file, <int64_t>mapping.reserved // ENTRY_SIZE) if writes else self.entries_per_file
+        if not 0 <= queue_offset - first_entry < target.room or mapping.size < self.entries_per_file * ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
         self.mappings[number] = mapping
         use(mapping, mapping.size)

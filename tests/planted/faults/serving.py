@@ -219,7 +219,7 @@ FAULTS = [
     Fault(
         name="a first report counts as one of what a replica has",
         file="replication/sender.py",
-        old="        else:\n            self.acked = min(end, self._sent_to)\n",
+        old="        elif self.peer is None or self.peer.wants == Wants.FOLLOW:\n            self.acked = min(end, self._sent_to)\n",
         new="        self.acked = min(end, self._sent_to)\n",
         tests=WAITING,
         select="before_anything_is_written",
