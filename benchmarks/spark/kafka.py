@@ -46,6 +46,7 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 broker.session.timeout.ms=60000
+group.initial.rebalance.delay.ms=0
 """
 
 

@@ -143,8 +143,8 @@ class Channel:
 
     def settle(self) -> None:
         """Wait until all are confirmed."""
-        while self._confirmed < self._sent:
-            self._connection.process_data_events(time_limit=None)
+        if self._confirmed < self._sent:
+            self._connection._flush_output(lambda: self._confirmed >= self._sent)
 
     def consume(self, handle: Handle, enough: Enough) -> None:
         """Be called for each message."""

@@ -88,7 +88,8 @@ def working(*children: Timed[Any]) -> Iterator[None]:
             child.begin()
         yield
     except (RuntimeError, EOFError, OSError) as error:
-        raise WorkFailed(next((words for each in children if (words := each.last_words())), str(error))) from error
+        said = [words for each in children if (words := each.last_words())]
+        raise WorkFailed("; ".join(said) or str(error)) from error
     finally:
         for child in children:
             child.give_up()
