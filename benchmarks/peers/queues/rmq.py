@@ -130,7 +130,7 @@ class Client:
         self._producer.send_batch([Message(self._topic, body) for body in bodies])
 
     def send_later(self, body: bytes, delay_s: float) -> None:
-        """Send one delayed message; over the network by level 1, a second, for brokers of RocketMQ 4 know only levels."""
+        """Send one delayed message; over the network by level 1, a second: RocketMQ 4 knows no other delay."""
         if self._by_levels:
             assert delay_s == _LEVEL_1_S
             self._producer.send(Message(self._topic, body), delay_level=1)
