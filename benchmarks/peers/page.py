@@ -270,7 +270,9 @@ def _ahead(tables: Sequence[Table]) -> str:
         for row in table.rows
         if not row.ours
         for column in table.columns
-        if (ratio := table.ratio(row, column)) is not None and ratio < 1 / _AHEAD
+        if (len(table.group.drawn) < 2 or column in table.group.drawn)
+        and (ratio := table.ratio(row, column)) is not None
+        and ratio < 1 / _AHEAD
     ]
     return "\n".join(["## Where a peer is ahead of us", "", *(lines or ["Nowhere in this run, at the like promise."])])
 

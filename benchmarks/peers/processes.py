@@ -7,6 +7,7 @@ import it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -48,12 +49,13 @@ def lacking(*programs: str) -> str:
 
 
 def version_of(*command: str) -> str:
-    """Return the first line that a program says of its version; empty if it says nothing."""
+    """Return the first number with dots that a program says of its version; empty if it says none."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except OSError:
         return ""
-    return next(iter((done.stdout or done.stderr).strip().splitlines()), "")
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return found[0] if found else ""
 
 
 def free_port() -> int:
