@@ -39,7 +39,7 @@ endef
 # Without bytecode each of the many processes of a test run compiles the packages anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-WORKERS ?= 3
+WORKERS ?= 4
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7 spring-2.3.1
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks import cluster, report, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, steps, table, tag_filter
 from benchmarks.measure import Benchmark, Size, working_directory
-from benchmarks.sending import append, compression, once, sync
+from benchmarks.sending import append, compression, once, replication, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
 from benchmarks.starting import kit, scale, scrape, start, top
 
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         latency,
         request,
         sync,
+        replication,
         once,
         scale,
         start,

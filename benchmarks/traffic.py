@@ -145,6 +145,11 @@ def consume(
     return span
 
 
+def consume_and_weigh(begin: Begin, root: Path, threads: int) -> tuple[Span, int]:
+    """Do the same, and also return the resident bytes at the end."""
+    return consume(begin, root, threads), _resident_bytes()
+
+
 def call(begin: Begin, messages: int) -> Span:
     """Call the same handler in a loop: the upper limit of any consumer."""
     arguments = [Message(TOPIC, b"", tags=TAG, keys=(key,)) for key in KEYS]
@@ -163,6 +168,10 @@ def prebuilt(body_bytes: int) -> list[list[Message]]:
 
 def ignore(_message: object) -> None:
     """Handle a message by doing nothing."""
+
+
+async def ignore_async(_message: object) -> None:
+    """Handle a message in a coroutine that does nothing, and waits for nothing."""
 
 
 def _batches(body_bytes: int) -> Iterator[list[Message]]:

@@ -13,6 +13,7 @@ from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.pulling.pulling import Pulling
+from rmqclient.broker.pulling.rules import Leases, NoLeases
 from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.quick.sends import QuickSends
@@ -47,7 +48,9 @@ class Broker:
             store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
         )
         self._rates = Rates(store)
-        clients, leases = self.groups.clients, self.groups.leases
+        clients = self.groups.clients
+        leases: Leases = NoLeases() if store.is_replica else self.groups.leases
+        reads_elsewhere = settings.replica is not None or store.is_replica
         self._pulling = Pulling(
             store,
             self.topics,
@@ -56,9 +59,10 @@ class Broker:
             leases,
             counters=self.counters,
             most_held=settings.limits.held_pulls,
+            memory_percent=settings.memory_percent if reads_elsewhere else None,
         )
         rooms: Sequence[Room] = (
-            NameServer(self.topics, settings, clients.note_awaited),
+            NameServer(self.topics, settings, clients.note_awaited, is_replica=store.is_replica),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,

@@ -13,6 +13,7 @@ import logging
 import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
@@ -29,8 +30,10 @@ from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
+from rmqclient.errors import StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.replication.primary import Primary
+from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.store import MessageStore, clock, open_store
 
 _log = logging.getLogger(__name__)
@@ -55,7 +58,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
     _allow_files()
     keep_buffers_small()
     _make_clock(settings)
-    with open_store(settings.root) as store, _replicas_of(store, settings) as replicas:
+    with _open(settings) as store, _replicas_of(store, settings) as replicas:
         broker = Broker(store, settings)
         try:
             answering = _guarded(broker, settings)
@@ -66,10 +69,24 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         asyncio.run(server.run(tell))
 
 
+def _open(settings: ServeSettings) -> MessageStore:
+    """Open the store; one that lost power takes back what its replica has, first. Raises as :func:`serve`."""
+    try:
+        return open_store(settings.root)
+    except StoreUnsettled:
+        if settings.ha_listen is None:
+            raise
+        reclaim(settings.root, *settings.ha_listen, threading.Event())
+        return open_store(settings.root)
+
+
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
     """Return what serves replicas, not started; None when there is no address for them. Raises ReadOnlyReplica."""
-    store.check_primary()  # held pulls, groups and sends need a store of their own
-    return contextlib.nullcontext() if settings.ha_listen is None else Primary(store, *settings.ha_listen)
+    if not settings.read_only:
+        store.check_primary()
+    if settings.ha_listen is None:
+        return contextlib.nullcontext()
+    return Primary(store, *settings.ha_listen, settings.replication)
 
 
 def _make_clock(settings: ServeSettings) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.broker.limits.limits import Limits
+from rmqclient.store.settings.replication import ASYNC, OnLost, Replication, Sync
 
 
 class Address(NamedTuple):
@@ -68,6 +69,16 @@ class ServeSettings:
     ha_listen: Address | None = None
     """Where replicas follow the log; None for nowhere."""
 
+    replication: Replication = ASYNC
+    """What sends wait for while replicas follow the log."""
+
+    replica: Address | None = None
+    """Where a replica answers reads; routes name it, and clients that are far behind are sent there. None: nowhere.
+    [slaveReadEnable]"""
+
+    memory_percent: int = 40
+    """How much of the host's memory a client may be behind before that. [accessMessageInMemoryMaxRatio]"""
+
     broker_name: str = "broker-a"
     cluster_name: str = "DefaultCluster"
     auto_create_topics: bool = True
@@ -103,3 +114,8 @@ class ServeSettings:
 
     die_with_parent: bool = False
     """End when the process that started the server has ended."""
+
+
+def replication_of(wait_for: str, on_lost: str, followers: int, timeout_ms: int) -> Replication:
+    """Return what sends wait for, by the words of a command. Raises ValueError for numbers that cannot be."""
+    return Replication(Sync(wait_for), OnLost(on_lost), followers, timeout_ms)

@@ -8,18 +8,25 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from rmqclient.errors import BrokerUnreachable, FrameError, QueueError, RecordsDamaged, RemotingError, StoreBusy
 from rmqclient.replication.addresses import split
 from rmqclient.replication.asking.broker_client import BrokerClient, LogShape
 from rmqclient.replication.asking.settings_of_primary import SettingsOfPrimary
-from rmqclient.replication.joining import Joining
+from rmqclient.replication.frames import OURS, SILENCE_S, STOCK, Wire
+from rmqclient.replication.handshake import Hello, greet, hello_of
+from rmqclient.replication.joining import Joining, check_lineage
 from rmqclient.replication.receiving import Ack, Receiving
+from rmqclient.replication.sender import Sender
 from rmqclient.replication.status import Seen, write_seen
 from rmqclient.store import MessageStore, clock
-from rmqclient.store.files.file_lock import FOLLOWER_BYTE
+from rmqclient.store.files.file_lock import FOLLOWER_BYTE, TOPIC_BYTE
+from rmqclient.store.settings.lineage import write_lineage
+from rmqclient.store.settings.replica_mark import Kind
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +56,7 @@ class Follower:
         self._socket: socket.socket | None = None
         self._seen = Seen()
         self._damages: list[int] = []
+        self._is_stock = False
 
     def run(self) -> None:
         """Follow until :meth:`end`. Raises LogsDiffer, ConfigMismatch, RecordsDamaged and what appending raises."""
@@ -57,7 +65,7 @@ class Follower:
         try:
             self._follow()
         except QueueError as error:
-            self._note(problem=str(error))
+            self._note(str(error))
             raise
         finally:
             self.end()
@@ -91,18 +99,54 @@ class Follower:
     def _lose(self, problem: str) -> None:
         if not self._ended.is_set():
             _log.warning("primary %s: %s; trying again", self._primary, problem)
-            self._note(problem=problem)
+            self._note(problem)
 
     # --- the log --------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        joining = Joining(self._log, self._store.config.commit_log_file_bytes, self._shape())
         with socket.create_connection(split(self._primary), _CONNECT_S) as connection:
             self._socket = connection
             try:
-                Receiving(self._store, connection, self._log, joining, self._ack, self._heard).run(self._ended)
+                if self._is_stock:
+                    self._receive(connection, STOCK, self._shape())
+                else:
+                    self._meet(connection)
             finally:
                 self._socket = None
+
+    def _meet(self, connection: socket.socket) -> None:
+        """Find out who the primary is, and whether the logs belong together."""
+        connection.settimeout(SILENCE_S)
+        own = hello_of(self._store, ack=self._ack)
+        theirs = greet(connection, own)
+        if theirs is None:
+            _log.info("primary %s: a stock one, without epochs", self._primary)
+            self._is_stock = True  # it takes what it was told for a report: another connection is needed
+            return
+        if theirs.role == Kind.UNSETTLED:
+            self._give_back(connection, theirs)
+            return
+        check_lineage(own, theirs)
+        self._receive(connection, OURS, theirs.shape, lambda: self._adopt(theirs))
+
+    def _receive(
+        self, connection: socket.socket, wire: Wire, shape: LogShape | None, joined: Callable[[], None] | None = None
+    ) -> None:
+        joining = Joining(self._log, self._store.config.commit_log_file_bytes, shape)
+        receiving = Receiving(
+            self._store, connection, self._log, joining, self._ack, self._heard, wire=wire, joined=joined
+        )
+        receiving.run(self._ended)
+
+    def _give_back(self, connection: socket.socket, theirs: Hello) -> None:
+        """Let a primary that has lost power have what is here; it looks whether that is its own."""
+        self._lose("it has lost power, and is given what is here")
+        Sender(self._store, connection, self._primary, lambda: None).give_back(theirs)
+
+    def _adopt(self, theirs: Hello) -> None:
+        """Make the history of the primary that of the replica: their logs are the same."""
+        with self._store.lock.held(TOPIC_BYTE):
+            write_lineage(self._store.root, theirs.lineage)
 
     def _shape(self) -> LogShape | None:
         """Ask how the primary's log is; None when its broker does not say, which stops nothing."""
@@ -116,14 +160,12 @@ class Follower:
     def _heard(self, primary_end: int) -> None:
         if self._seen.problem:
             _log.info("primary %s: following from %d", self._primary, self._log.end)
-        self._note(primary_end=max(self._seen.primary_end, primary_end), contact_ms=clock.wall_ms())
+        now, known = clock.wall_ms(), max(self._seen.primary_end, primary_end)
+        level_ms = now if self._log.end >= known else self._seen.level_ms
+        self._seen = Seen(contact_ms=now, primary_end=known, level_ms=level_ms)
 
-    def _note(self, *, contact_ms: int | None = None, primary_end: int | None = None, problem: str = "") -> None:
-        self._seen = Seen(
-            self._seen.contact_ms if contact_ms is None else contact_ms,
-            self._seen.primary_end if primary_end is None else primary_end,
-            problem,
-        )
+    def _note(self, problem: str) -> None:
+        self._seen = replace(self._seen, problem=problem)
 
     # --- what the log does not say --------------------------------------------------------------------
 

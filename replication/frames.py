@@ -11,6 +11,9 @@ primary to replica    frame, 12 + n   i64 offset of the first byte, i32 n, then 
 ====================  ==============  ============================================================================
 
 A frame lies inside one file of the log, and may begin and end anywhere in a record.
+
+Between two of ours, which :mod:`rmqclient.replication.handshake` finds out, a CRC-32 of all the rest follows a report,
+and the 12 bytes before the content of a frame. A frame of -32 bytes there has four numbers (:class:`Told`).
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from rmqclient.errors import FrameError
 
 _REPORT: Final = struct.Struct(">q")
 _HEADER: Final = struct.Struct(">qi")
+_CRC: Final = struct.Struct(">I")
+_TOLD: Final = struct.Struct(">qqqq")
 
 HEADER_BYTES: Final = _HEADER.size
 REPORT_BYTES: Final = _REPORT.size
@@ -45,47 +51,109 @@ class Frame(NamedTuple):
 
     offset: int
     content: bytes
+    told: Told | None = None
+    """How the primary stands, between two of ours."""
 
 
-def report(end: int) -> bytes:
-    """Return a report."""
-    return _REPORT.pack(end)
+class Told(NamedTuple):
+    """How a primary stands."""
+
+    end: int
+    """The end of its log."""
+    flushed_to: int
+    """What of it is on its disk."""
+    clock_ms: int
+    """Its clock, ms since 1970."""
+    flags: int
+    """Room for what else it says; 0."""
 
 
-def frame(offset: int, content: bytes) -> bytes:
-    """Return a frame."""
-    return _HEADER.pack(offset, len(content)) + content
+class Wire:
+    """How reports and frames are written: as RocketMQ does, or between two of ours with checksums.
+
+    A flipped bit must not become an acknowledgement, nor a byte of the log where no record checks it.
+    """
+
+    def __init__(self, *, is_checked: bool) -> None:
+        self.is_checked = is_checked
+
+    def report(self, end: int) -> bytes:
+        """Return a report."""
+        plain = _REPORT.pack(end)
+        return plain + _CRC.pack(crc32(plain)) if self.is_checked else plain
+
+    def frame(self, offset: int, content: bytes) -> bytes:
+        """Return a frame."""
+        header = _HEADER.pack(offset, len(content))
+        return header + _CRC.pack(crc32(content, crc32(header))) + content if self.is_checked else header + content
+
+    def told(self, told: Told) -> bytes:
+        """Return a frame that says how the primary stands. Only where frames are checked."""
+        content = _TOLD.pack(*told)
+        header = _HEADER.pack(told.end, -len(content))
+        return header + _CRC.pack(crc32(content, crc32(header))) + content
+
+    def report_reader(self) -> ReportReader:
+        """Return what reads the reports of one connection."""
+        return ReportReader(is_checked=self.is_checked)
+
+    def frame_reader(self) -> FrameReader:
+        """Return what reads the frames of one connection."""
+        return FrameReader(is_checked=self.is_checked)
+
+
+STOCK: Final = Wire(is_checked=False)
+OURS: Final = Wire(is_checked=True)
+
+report, frame = STOCK.report, STOCK.frame
 
 
 class ReportReader:
     """Puts reports together from the bytes of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_checked: bool = False) -> None:
+        self._unit = REPORT_BYTES + (_CRC.size if is_checked else 0)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Return the reports that are whole now."""
+        """Return the reports that are whole now. Raises FrameError for one that came damaged."""
         data = self._rest + data
-        whole = len(data) - len(data) % REPORT_BYTES
+        whole = len(data) - len(data) % self._unit
         self._rest = data[whole:]
-        return [end for (end,) in _REPORT.iter_unpack(data[:whole])]
+        return [self._read(data[at : at + self._unit]) for at in range(0, whole, self._unit)]
+
+    def _read(self, unit: bytes) -> int:
+        end: int = _REPORT.unpack_from(unit)[0]
+        if len(unit) > REPORT_BYTES and _CRC.unpack_from(unit, REPORT_BYTES)[0] != crc32(unit[:REPORT_BYTES]):
+            raise FrameError(f"a report of {end} came damaged")
+        return end
 
 
 class FrameReader:
     """Puts frames together from the bytes of a connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_checked: bool = False) -> None:
+        self._is_checked = is_checked
+        self._header_bytes = HEADER_BYTES + (_CRC.size if is_checked else 0)
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole now. Raises FrameError for a length that no primary sends."""
+        """Yield the frames that are whole now. Raises FrameError for a length that no primary sends, and for damage."""
         self._held += data
-        while len(self._held) >= HEADER_BYTES:
+        while len(self._held) >= self._header_bytes:
             offset, size = _HEADER.unpack_from(self._held)
-            if not 0 <= size <= MOST_TAKEN_BYTES:
+            if not 0 <= size <= MOST_TAKEN_BYTES and not (self._is_checked and size == -_TOLD.size):
                 raise FrameError(f"a frame of {size} bytes at {offset} of the log: 0 to {MOST_TAKEN_BYTES} can be")
-            if len(self._held) < HEADER_BYTES + size:
+            end = self._header_bytes + abs(size)
+            if len(self._held) < end:
                 return
-            content = bytes(self._held[HEADER_BYTES : HEADER_BYTES + size])
-            del self._held[: HEADER_BYTES + size]
-            yield Frame(offset, content)
+            content = bytes(self._held[self._header_bytes : end])
+            self._check(offset, content)
+            del self._held[:end]
+            yield Frame(offset, content) if size >= 0 else Frame(offset, b"", Told(*_TOLD.unpack(content)))
+
+    def _check(self, offset: int, content: bytes) -> None:
+        if self._is_checked:
+            said = _CRC.unpack_from(self._held, HEADER_BYTES)[0]
+            if said != crc32(content, crc32(bytes(self._held[:HEADER_BYTES]))):
+                raise FrameError(f"a frame of {len(content)} bytes at {offset} of the log came damaged")

@@ -2,7 +2,8 @@
 
 The protocol compares nothing. So a replica asks for its own last record once more, and compares what comes byte by byte
 with what it has. It appends nothing before all of it was the same. Two logs that are the same there are the same below:
-a record has its place, its times and the unique id of its message in it. Every stock primary allows this.
+a record has its place, its times and the unique id of its message in it. Every stock primary allows this. Two of ours
+compare their epochs first (:func:`check_lineage`), which says where the logs part.
 
 A stock primary gives an empty replica its last file alone, which report 0 means. To get the first file, too, an empty
 replica asks for byte 1: byte 0 is the upper one of the first record's size, and 0.
@@ -15,10 +16,40 @@ from typing import Final
 from rmqclient.errors import ConfigMismatch, FrameError, LogsDiffer
 from rmqclient.replication.asking.broker_client import LogShape
 from rmqclient.replication.frames import Frame
+from rmqclient.replication.handshake import Hello
 from rmqclient.store.append.replica_log import ReplicaLog
+from rmqclient.store.settings.lineage import common_end
+from rmqclient.store.settings.replica_mark import Kind
 
 _BYTE_0: Final = b"\0"
 _FROM_THE_BEGIN: Final = 1
+
+
+def check_lineage(own: Hello, theirs: Hello) -> None:
+    """Raise LogsDiffer when a replica cannot go on behind its end with what a primary has, by their epochs.
+
+    Raises ConnectionError for a primary that another one replaced: it may be replaced at that address, too.
+    """
+    if theirs.role == Kind.FENCED:
+        raise ConnectionError(f"it is no primary any more: another one has epoch {theirs.epoch}")
+    if own.store_id and theirs.store_id and own.store_id != theirs.store_id:
+        raise LogsDiffer(
+            f"the primary is another store ({theirs.store_id}) than the one that this replica is a copy of "
+            f"({own.store_id}). Nothing was changed"
+        )
+    if own.lineage.newest > theirs.lineage.newest:
+        raise LogsDiffer(
+            f"this replica knows epoch {own.lineage.newest}, and the primary has epoch {theirs.lineage.newest} only: "
+            "it is an older one. Nothing was changed. If a promotion of this replica was cut short, promote it again"
+        )
+    if own.epochs and own.end > own.begin:
+        common = common_end(own.lineage.epochs, own.end, theirs.lineage.epochs, theirs.end)
+        if common is None or common < own.end:
+            where = "nowhere" if common is None else f"up to byte {common}"
+            raise LogsDiffer(
+                f"this replica, which ends at {own.end}, and its primary, which ends at {theirs.end}, are the same "
+                f"{where}. Nothing was changed; `rmq replica rejoin` shows what is here only, and puts it aside"
+            )
 
 
 class Joining:

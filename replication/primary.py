@@ -9,8 +9,11 @@ from contextlib import suppress
 from typing import Final, Self
 
 from rmqclient.errors import CannotListen
+from rmqclient.replication.acks.keeper import Keeper
+from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender
 from rmqclient.store import MessageStore
+from rmqclient.store.settings.replication import ASYNC, Replication
 
 _log = logging.getLogger(__name__)
 
@@ -22,24 +25,28 @@ _MOST_REPLICAS: Final = 16
 class Primary:
     """The port at which replicas of one open store connect. A context manager; leaving it ends every connection."""
 
-    def __init__(self, store: MessageStore, host: str, port: int) -> None:
-        """``port`` 0 picks a free one; :meth:`start` says which."""
+    def __init__(self, store: MessageStore, host: str, port: int, replication: Replication = ASYNC) -> None:
+        """``port`` 0 picks a free one; :meth:`start` says which. ``replication`` is what sends wait for."""
         self._store = store
+        self._keeper = Keeper(store, replication, self.connections)
         self._host, self._port = host, port
         self._socket: socket.socket | None = None
         self._senders: list[Sender] = []
+        self._telling = Telling(store)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
 
     def start(self) -> tuple[str, int]:
-        """Listen; return host and port. Raises CannotListen."""
+        """Listen, and let sends wait for replicas; return host and port. Raises CannotListen, StoreFull."""
         try:
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
             self._socket = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
         except OSError as error:
             where = f"{self._host}:{self._port}"
             raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
+        self._keeper.start()
         self._thread.start()
+        self._telling.start()
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -47,6 +54,10 @@ class Primary:
         """Return what each connected replica reported last, by where it connects from."""
         with self._lock:
             return {sender.name: sender.reported for sender in self._senders if sender.is_open}
+
+    def connections(self) -> list[Sender]:
+        """Return the open connections, the oldest first. It waits for no lock: they ask when they end."""
+        return [sender for sender in list(self._senders) if sender.is_open]
 
     def close(self) -> None:
         """Listen no more, and end every connection. Closing twice does nothing."""
@@ -57,6 +68,8 @@ class Primary:
             listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listening.close()
         self._thread.join()
+        self._telling.close()
+        self._keeper.close()
         for sender in self._senders:
             sender.close()
         self._senders.clear()
@@ -86,6 +99,6 @@ class Primary:
                 _log.warning("replica %s is not served: %d others are connected", name, len(self._senders))
                 connection.close()
                 return
-            sender = Sender(self._store, connection, name)
+            sender = Sender(self._store, connection, name, self._keeper.look)
             self._senders.append(sender)
         sender.start()

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.errors import StoreUnusable
-from rmqclient.replication.status import read_seen
+from rmqclient.replication.handshake import PRIMARY
+from rmqclient.replication.returning.fencing import note_replaced, replaced, tell_once
+from rmqclient.replication.status import Seen, read_seen
 from rmqclient.store import clock, open_store
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE
 from rmqclient.store.recovery import replica
-from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
+from rmqclient.store.settings.lineage import read_lineage
+from rmqclient.store.settings.replica_mark import Kind, read_mark
 
 _ALIVE_MS: Final = 10_000
 """A primary that was heard so lately is alive: two primaries would be the result."""
@@ -19,9 +22,14 @@ _ALIVE_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """How a replica stands. Bytes and times are those that the follower saw last, by the clock of this host."""
+    """How a store stands. Bytes and times are those that the follower saw last, by the clock of this host."""
 
+    role: str
+    """``primary``, ``follower``, ``unsettled`` or ``fenced``."""
+    epoch: int
+    """The newest epoch that the store knows; 0 without one."""
     primary: str
+    """Whom it follows; who replaced it, when it is fenced; empty for a primary."""
     broker: str
     is_followed: bool
     """Whether a process follows the primary now."""
@@ -32,42 +40,71 @@ class ReplicaStatus:
     missing_bytes: int
     silent_s: float | None
     """Seconds since the primary was heard last; None when it never was."""
+    behind_s: float | None
+    """Seconds since all that the primary had was here: what it got later may be missing. None when it never was."""
     problem: str
     """Why the replica does not follow; empty when it does."""
+    untold: str
+    """The old primary, which could not be told yet that this store took its place; empty when there is none."""
+    store_id: str
+    """The history that the log is of; empty for a store that has had no replica of this library."""
 
 
 def status(root: Path) -> ReplicaStatus:
-    """Return how a replica stands. Raises StoreUnusable for a store that is none, and as opening one."""
-    with open_store(root, create=False, housekeeping=False) as store:
-        mark, seen, end = _mark(root), read_seen(root), store.state.published_to
+    """Return how a store stands. Raises StoreUnusable for a directory that holds none, and as opening one."""
+    with open_store(root, create=False, housekeeping=False, settling=True) as store:
+        mark, seen, lineage, end = read_mark(root), read_seen(root), read_lineage(root), store.state.published_to
         is_followed = store.lock.holder(FOLLOWER_BYTE) is not None
+    is_follower = mark is not None and mark.kind is Kind.FOLLOWER
+    seen = seen if is_follower else Seen()
     return ReplicaStatus(
-        mark.primary,
-        mark.broker,
-        is_followed,
-        end,
-        max(seen.primary_end, end),
-        max(0, seen.primary_end - end),
-        max(0, clock.wall_ms() - seen.contact_ms) / 1000 if seen.contact_ms else None,
-        seen.problem,
+        role=PRIMARY if mark is None else mark.kind.value,
+        epoch=max(lineage.newest, mark.epoch if mark else 0),
+        primary=mark.primary if mark else "",
+        broker=mark.broker if mark else "",
+        is_followed=is_followed,
+        end=end,
+        primary_end=max(seen.primary_end, end),
+        missing_bytes=max(0, seen.primary_end - end),
+        silent_s=_since(seen.contact_ms),
+        behind_s=_since(seen.level_ms),
+        problem=seen.problem,
+        untold=replaced(root),
+        store_id=lineage.store_id,
     )
 
 
-def promote(root: Path, *, force: bool = False) -> ReplicaStatus:
-    """Make a replica a primary, for good; return how it stood. The follower must have ended.
+def _since(time_ms: int) -> float | None:
+    return max(0, clock.wall_ms() - time_ms) / 1000 if time_ms else None
 
-    Without ``force`` a replica is not promoted while its primary was heard in the last 10 s, nor when bytes of it are
-    missing or none were ever received. Raises StoreUnusable then, and StoreInUse while a process has the store open.
+
+def promote(root: Path, *, force: bool = False) -> ReplicaStatus:
+    """Make a store that takes nothing of its own a primary, for good, and tell the old one; return how it stood.
+
+    The follower must have ended. Without ``force`` a replica is not promoted while its primary was heard in the last
+    10 s, nor when bytes of it are missing or none were ever received; and neither is a primary that waits for its
+    replica, nor one that another one replaced. Raises StoreUnusable then, and for a primary; StoreInUse while a process
+    has the store open.
     """
     found = status(root)
+    if found.role == PRIMARY:
+        raise StoreUnusable(f"{root} is no replica: nothing was changed")
     refusal = _refusal(found)
     if refusal and not force:
         raise StoreUnusable(f"{root} was not promoted: {refusal}. Nothing was changed; --force does it all the same")
+    if found.role == Kind.FOLLOWER:
+        note_replaced(root, found.primary)
     replica.promote(root)
+    with open_store(root, create=False, housekeeping=False) as store:
+        tell_once(store)
     return found
 
 
 def _refusal(found: ReplicaStatus) -> str:
+    if found.role == Kind.UNSETTLED:
+        return "it has lost power, and its replica was not asked yet for what it may have lost"
+    if found.role == Kind.FENCED:
+        return f"{found.primary} has epoch {found.epoch} and took its place, and two primaries would go two ways"
     if found.silent_s is None:
         return f"its primary {found.primary} was never heard"
     if found.silent_s * 1000 < _ALIVE_MS:
@@ -75,10 +112,3 @@ def _refusal(found: ReplicaStatus) -> str:
     if found.missing_bytes:
         return f"the last {found.missing_bytes} bytes of its primary are not here"
     return ""
-
-
-def _mark(root: Path) -> ReplicaMark:
-    mark = read_mark(root)
-    if mark is None:
-        raise StoreUnusable(f"{root} is no replica")
-    return mark

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from rmqclient.errors import LogsDiffer, NotFlushed
-from rmqclient.replication.frames import HEARTBEAT_S, SILENCE_S, FrameReader, report
+from rmqclient.replication.frames import HEARTBEAT_S, SILENCE_S, STOCK, Wire
 from rmqclient.replication.joining import Joining
 from rmqclient.store import MessageStore
 from rmqclient.store.append.replica_log import ReplicaLog
@@ -35,7 +35,10 @@ class Ack(StrEnum):
 
 
 class Receiving:
-    """One connection; ``heard`` is told where the log of the primary ends at least, each time it says something."""
+    """One connection. Each time the primary says something ``heard`` is told where its log ends, at least.
+
+    ``joined`` is called once, when both logs were found to be the same, before a byte is appended.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,9 @@ class Receiving:
         joining: Joining,
         ack: Ack,
         heard: Callable[[int], None],
+        *,
+        wire: Wire = STOCK,
+        joined: Callable[[], None] | None = None,
     ) -> None:
         self._store = store
         self._socket = connection
@@ -52,7 +58,9 @@ class Receiving:
         self._joining = joining
         self._ack = ack
         self._heard = heard
-        self._reader = FrameReader()
+        self._wire = wire
+        self._joined = joined
+        self._reader = wire.frame_reader()
         self._held = bytearray()
         self._reported = -1
         self._reported_at = 0.0
@@ -86,12 +94,18 @@ class Receiving:
             return False
         if not data:
             raise ConnectionResetError("the primary closed the connection")
+        primary_end = 0
         for frame in self._reader.feed(data):
-            self._held += self._joining.take(frame)
-            self._heard(frame.offset + len(frame.content))
+            if frame.told is None:
+                self._held += self._joining.take(frame)
+            primary_end = max(primary_end, frame.offset + len(frame.content))
+        if self._joining.is_done and self._joined is not None:
+            self._joined()
+            self._joined = None
         with memoryview(self._held).toreadonly() as content:
             taken = self._log.take(content)
         del self._held[:taken]
+        self._heard(primary_end)
         return True
 
     def _report(self) -> None:
@@ -101,7 +115,7 @@ class Receiving:
             return
         if self._ack is Ack.DISK and not self._is_durable():
             return
-        self._socket.sendall(report(end))
+        self._socket.sendall(self._wire.report(end))
         self._reported, self._reported_at = end, time.monotonic()
 
     def _is_durable(self) -> bool:

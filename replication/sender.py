@@ -15,22 +15,49 @@ from contextlib import suppress
 from typing import Final
 
 from rmqclient.errors import QueueError
-from rmqclient.replication.frames import HEARTBEAT_S, MOST_BYTES, SILENCE_S, ReportReader, frame
-from rmqclient.store import LONGEST_SLEEP_S, MessageStore
+from rmqclient.replication import handshake
+from rmqclient.replication.frames import (
+    HEARTBEAT_S,
+    MOST_BYTES,
+    OURS,
+    REPORT_BYTES,
+    SILENCE_S,
+    STOCK,
+    ReportReader,
+    Told,
+)
+from rmqclient.replication.handshake import Hello, Wants
+from rmqclient.replication.returning.fencing import be_fenced
+from rmqclient.store import LONGEST_SLEEP_S, MessageStore, clock
+from rmqclient.store.settings.lineage import read_lineage
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 4096
+_TELL_S: Final = 1.0
+"""How often a replica of this library is told how its primary stands."""
 
 
 class Sender:
     """One connection of a replica. It ends when the replica is gone, is silent, or says to have more than there is."""
 
-    def __init__(self, store: MessageStore, connection: socket.socket, name: str) -> None:
+    def __init__(self, store: MessageStore, connection: socket.socket, name: str, told: Callable[[], None]) -> None:
+        """``told`` is called after each report, and when the connection has ended."""
         self.name = name
         """Where the replica connects from."""
+        self.identity = name.rpartition(":")[0]
+        """Which replica it is: its host, because nothing in a stock one's words says more."""
+        self.is_flushed = False
+        """Whether it reports what is on its disk."""
         self.reported: int | None = None
         """The end of the replica's log, by its last report."""
+        self.acked: int | None = None
+        """The same, from its second report on: the first one only asks where to begin, and anybody can send it."""
+        self.peer: Hello | None = None
+        """What a replica of this library said of itself; None for a stock one."""
+        self._wire = STOCK
+        self._told = told
+        self._sent_to = 0
         self._store = store
         self._socket = connection
         self._bell = store.arrival_bell()
@@ -48,6 +75,13 @@ class Sender:
         """Begin to serve the replica."""
         for thread in self._threads:
             thread.start()
+
+    def give_back(self, primary: Hello) -> None:
+        """Send to a primary that waits for what its replica has, until it has gone; hellos were exchanged."""
+        self.peer, self._wire = primary, OURS
+        self.start()
+        self._ended.wait()
+        self.close()
 
     @property
     def is_open(self) -> bool:
@@ -76,18 +110,45 @@ class Sender:
                 _log.warning("replica %s is not served any more: %s", self.name, error)
         finally:
             self._end()
+            self._told()
 
     # --- reports --------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        reader = ReportReader()
-        while self.is_open:
+        reader = self._meet()
+        self._told()
+        while reader is not None and self.is_open:
             data = self._socket.recv(_READ_BYTES)
             if not data:
                 _log.info("replica %s has gone", self.name)
                 return
             for end in reader.feed(data):
                 self._take(end)
+            self._told()
+
+    def _meet(self) -> ReportReader | None:
+        """Find out who has connected; return what reads its reports, None when it wants nothing more.
+
+        Raises ConnectionError for a replica that is not from here.
+        """
+        if self.peer is not None:
+            return self._wire.report_reader()
+        first = handshake.receiver(self._socket)(REPORT_BYTES)
+        if not handshake.is_ours(first):
+            reader = self._wire.report_reader()
+            self._take(*reader.feed(first))
+            return reader
+        theirs = handshake.answer(self._socket, self._store)
+        if theirs.wants == Wants.FENCE:
+            be_fenced(self._store, self._socket, theirs)
+            return None
+        own = read_lineage(self._store.root)
+        if theirs.store_id not in ("", own.store_id) or theirs.lineage.newest > own.newest:
+            raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
+        self._store.check_primary()
+        self.peer, self._wire = theirs, OURS
+        self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
+        return self._wire.report_reader()
 
     def _take(self, end: int) -> None:
         """Believe a report. Raises ConnectionError for bytes that this log does not have."""
@@ -96,25 +157,39 @@ class Sender:
             raise ConnectionError(
                 f"it reports {end}, and this log ends at {published_to}: the replica has bytes that are not from here"
             )
-        self.reported = end
         if not self._begun.is_set():
-            self._begin = end or self._store.log_files.base_of(self._store.state.min_offset)
+            self._begin = self._sent_to = end or self._store.log_files.base_of(self._store.state.min_offset)
             _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
             self._begun.set()
+        elif self.peer is None or self.peer.wants == Wants.FOLLOW:
+            self.acked = min(end, self._sent_to)
+        self.reported = end
 
     # --- the log --------------------------------------------------------------------------------------
 
     def _send(self) -> None:
         self._begun.wait()
         offset, said_at = self._begin, 0.0  # 0: the first heartbeat comes at once
+        every_s = _TELL_S if self._wire.is_checked else HEARTBEAT_S
         while self.is_open:
             heard = self._bell.arm_log()
             content = self._next(offset)
-            if content or time.monotonic() - said_at >= HEARTBEAT_S:
-                self._socket.sendall(frame(offset, content))
-                offset, said_at = offset + len(content), time.monotonic()
+            is_due = time.monotonic() - said_at >= every_s
+            if content or (is_due and not self._wire.is_checked):
+                self._sent_to = max(self._sent_to, offset + len(content))
+                self._socket.sendall(self._wire.frame(offset, content))
+                offset += len(content)
+            if is_due and self._wire.is_checked:
+                self._socket.sendall(self._wire.told(self._stand()))
+            if is_due or (content and not self._wire.is_checked):
+                said_at = time.monotonic()
             if not content:
-                self._bell.wait(heard, min(LONGEST_SLEEP_S, HEARTBEAT_S))
+                self._bell.wait(heard, min(LONGEST_SLEEP_S, every_s))
+
+    def _stand(self) -> Told:
+        state = self._store.state
+        flushed_to = state.flushed_to
+        return Told(state.published_to, flushed_to, clock.wall_ms(), 0)
 
     def _next(self, offset: int) -> bytes:
         """Return the next bytes of the log, of one file; nothing at its end, and where it has no bytes any more.

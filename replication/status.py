@@ -21,6 +21,8 @@ class Seen:
     """When the primary said something last; 0 for never."""
     primary_end: int = 0
     """The end of its log, as it said last."""
+    level_ms: int = 0
+    """When all that the primary had was here; 0 for never."""
     problem: str = ""
     """Why the replica does not follow just now; empty when it does."""
 

@@ -16,6 +16,10 @@
     │   ├── StorePoisoned         a flush failed in some process; later appends are refused
     │   ├── StoreUnusable         the directory, or a file in it, cannot be opened: permission, file system, kind
     │   ├── ReadOnlyReplica       the store follows another one; nothing was written
+    │   │   └── StoreFenced       another store took the place of this one; nothing was written
+    │   ├── StoreUnsettled        the store lost power, and waits for what its replica has; nothing was changed
+    │   ├── ReplicaUnavailable    too few replicas are in sync for a send that waits for them; nothing was written
+    │   ├── NotReplicated         the message is stored; the replicas that its send waited for have not said so
     │   ├── LogsDiffer            the logs of a replica and its primary are not the same; nothing was changed
     │   ├── ConfigMismatch        the directory was made with other fixed settings or by another version
     │   ├── MessageExpired        retention has removed the message
@@ -36,7 +40,6 @@
     ├── UnknownTopic              the topic does not exist
     ├── UnknownGroup              the group never consumed this topic
     ├── OffsetOutOfRange          the queue never had this offset
-    ├── GroupKept                 a store on this host keeps the places of its groups
     ├── QueueOwned                a member of the group has this queue and keeps its offset
     ├── TableFull                 a fixed table of the runtime file has no free slot
     ├── MembershipRefused         a consumer cannot join its group as it is
@@ -123,6 +126,7 @@ from rmqclient.store.errors import (
     MessageRejected,
     NotFlushed,
     NotInstalled,
+    NotReplicated,
     OffsetOutOfRange,
     PageCacheBusy,
     PropertiesTooLarge,
@@ -130,13 +134,16 @@ from rmqclient.store.errors import (
     QueueOwned,
     ReadOnlyReplica,
     RecordsDamaged,
+    ReplicaUnavailable,
     StoreBusy,
     StoreClosed,
     StoreCorrupt,
     StoreError,
+    StoreFenced,
     StoreFull,
     StoreInUse,
     StorePoisoned,
+    StoreUnsettled,
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
@@ -201,7 +208,6 @@ __all__ = [
     "FilterError",
     "FrameError",
     "GoAway",
-    "GroupKept",
     "GroupNotFound",
     "HandlerError",
     "HeaderError",
@@ -220,6 +226,7 @@ __all__ = [
     "NotFlushed",
     "NotInstalled",
     "NotOnCluster",
+    "NotReplicated",
     "OffsetOutOfRange",
     "PageCacheBusy",
     "ProducerFull",
@@ -230,6 +237,7 @@ __all__ = [
     "ReadOnlyReplica",
     "RecordsDamaged",
     "RemotingError",
+    "ReplicaUnavailable",
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",
@@ -245,9 +253,11 @@ __all__ = [
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
+    "StoreFenced",
     "StoreFull",
     "StoreInUse",
     "StorePoisoned",
+    "StoreUnsettled",
     "StoreUnusable",
     "StoredInPart",
     "SubscriptionInvalid",
@@ -440,10 +450,6 @@ class BatchStoredInPart(ClusterError):
 
 class NotOnCluster(ClusterError):
     """A RocketMQ cluster, or one of this version, cannot do this. The text says what to do instead."""
-
-
-class GroupKept(QueueError):
-    """A store on this host keeps the place of each group in the file that its processes share: none is forgotten."""
 
 
 class ServeError(QueueError):

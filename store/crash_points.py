@@ -98,6 +98,13 @@ class CrashPoint(enum.IntEnum):
     REPLICA_HALF_COPIED = 121  #: a part of the primary's records stands above ``published_to``
     REPLICA_ANNOUNCED = 122  #: the records are copied, and the stage says that they are to be published
     REPLICA_PUBLISHED = 123  #: ``published_to`` is advanced, the max offsets of the queues are not
+    REPLICATION_TEMPORARY = 124  #: the new ``replication.json`` stands beside the old one
+    MISSING_NOTED = 125  #: it says that followers lack messages, the shared word does not, nothing is answered
+    REPLICATED_SAID = 126  #: the shared word says how far followers are, senders are not woken
+    CUT_ANNOUNCED = 127  #: the mark says where the log is cut, nothing is cut
+    CUT_HALF_ZEROED = 128  #: files behind the cut are gone, its own file is not zeroed
+    CUT_ZEROED = 129  #: the bytes behind the cut are gone, the mark still says that they are to be
+    PROMOTION_EPOCH_WRITTEN = 130  #: the new epoch is on the disk, the store is still a replica
 
 
 _armed: tuple[CrashPoint, int] | None = None

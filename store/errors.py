@@ -108,6 +108,32 @@ class ReadOnlyReplica(StoreError):
     """The store follows another one, its primary, and takes nothing but what comes from there."""
 
 
+class StoreFenced(ReadOnlyReplica):
+    """Another store took the place of this one: it was promoted, and this store knows. Nothing was written."""
+
+
+class StoreUnsettled(StoreError):
+    """The store lost power, and its replica may have messages that it lost: it waits for the replica, or for a word."""
+
+    retryable = True
+
+
+class ReplicaUnavailable(StoreError):
+    """The store takes a message only with followers that have it, and too few are in sync; nothing was written."""
+
+    retryable = True
+
+
+class NotReplicated(StoreError):
+    """The message is stored, and the followers that its send waited for have not said in time that they have it.
+
+    Sending it again would store it twice. They may have it, or get it later; a promotion of one of them may be without
+    it.
+    """
+
+    stored = True
+
+
 class LogsDiffer(StoreError):
     """The log of a replica and that of its primary are not the same where both have bytes; nothing was changed."""
 

@@ -255,7 +255,7 @@ RUNTIME_HEADER = Layout(
     Field("bytes_before", "Q", "bytes_in of the append's queue before it"),
     Field("other_bytes_before", "Q", "the same of its other queue; see append_section"),
     Field("following_lanes", "Q", "bit per arrival lane with a thread that follows the whole log"),
-    Field("is_replica", "Q", "1 while the store follows another one, and takes no other message"),
+    Field("restricted", "Q", "bits of RESTRICTED: why not every append is made as it comes; 0 for no reason"),
     Field("_pad2", "40s", ""),
     Field("flushed_to", "Q", "exclusive end of what fdatasync has made durable"),
     Field("poisoned", "Q", "errno of the first failed flush, 0 while all is well"),
@@ -275,9 +275,18 @@ RUNTIME_HEADER = Layout(
     Field("handling_count", "Q", "slots of the handling table in use; grows only"),
     Field("table_mutex", "64s", "robust, process-shared; guards the giving of slots in every table"),
     Field("membership_word", "I", "futex: +1 on every join, leave, death, subscription or queue change"),
-    Field("_pad6", "60s", ""),
+    Field("replica_word", "I", "futex: +1 when replicated_to or replica_lease has moved"),
+    Field("replicated_to", "Q", "every byte below it is at as many followers as a send waits for"),
+    Field("replica_lease", "Q", "ns on CLOCK_BOOTTIME until which so many followers are in sync; 0 for none"),
+    Field("replica_timeout_ms", "Q", "how long a send waits for followers"),
+    Field("is_missing", "Q", "1 while replication.json says that followers lack what was answered"),
+    Field("_pad6", "24s", ""),
     order=NATIVE,
 )
+
+RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4}
+"""Bits of ``restricted``. The store follows another one; a send waits for followers, and without them it is refused, or
+answered all the same."""
 
 IDLE, COPYING, RECORDED = range(3)
 """Values of ``append_stage``."""
@@ -327,7 +336,7 @@ GROUP_QUEUE_SLOT = Layout(
     Field("taken_to", "Q", "every message at or above it was never taken by the present owner; for display"),
     Field("flow_control", "Q", "why the owner takes nothing just now; for display"),
     Field("acknowledged", "256s", "bit queue_offset % 2048, for messages above committed_offset"),
-    Field("paused", "Q", "1 while the group takes nothing from the queue"),
+    Field("paused", "Q", "1 while the group takes nothing from the queue, 2 once the group was forgotten"),
     Field(
         "held_offset",
         "Q",
@@ -341,6 +350,9 @@ GROUP_QUEUE_SLOT = Layout(
     Field("counted_from", "Q", "committed_offset plus bits set is this plus the words of COUNTED; a seek moves it"),
     order=NATIVE,
 )
+
+FORGOTTEN = 2
+"""Of ``paused``: nobody finds this slot any more. A group of its name that comes later gets slots of its own."""
 
 COUNTED = ("handled", "retried", "dead_lettered", "skipped", "lost")
 """Why messages of a group-queue are finished: each word counts messages. A compressed batch is one message."""

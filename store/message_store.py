@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rmqclient.store import clock, layout
+from rmqclient.store.append.admission import Waits
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.append.replica_log import ReplicaLog
+from rmqclient.store.append.replicas import Replicas
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
-from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, LockFile
+from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
 from rmqclient.store.handles.appenders import QUEUES_OF_WAITING, Appenders
@@ -41,7 +43,7 @@ from rmqclient.store.runtime.moved_clock import MovedClock
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
-from rmqclient.store.settings.replica_mark import check_primary
+from rmqclient.store.settings.replica_mark import Kind, ReplicaMark, check_primary, write_mark
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
@@ -61,14 +63,21 @@ _INDEX_INTERVAL_MS = 200
 
 
 def open_store(
-    root: Path | str, config: StoreConfig | None = None, *, create: bool = True, housekeeping: bool = True
+    root: Path | str,
+    config: StoreConfig | None = None,
+    *,
+    create: bool = True,
+    housekeeping: bool = True,
+    settling: bool = False,
 ) -> MessageStore:
     """Open the store in ``root``, made when it is missing and ``create`` is true.
 
     With ``config=None`` the store has the fixed settings that its directory was made with. ``housekeeping=False``
-    leaves the housekeeper's role to other processes.
+    leaves the housekeeper's role to other processes. ``settling`` is for what gives a primary back what it lost: such
+    a store takes no message until then, and is not opened otherwise.
 
-    Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed.
+    Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed,
+    StoreUnsettled.
     """
     path = Path(root)
     with store_errors(f"{path} cannot be opened"):
@@ -80,7 +89,7 @@ def open_store(
             try:
                 with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                     settled = settle_config(path, config)
-                    state = enter(path, settled, lock)
+                    state = enter(path, settled, lock, settling=settling)
                 return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
             except BaseException:
                 clock.leave(lock)
@@ -100,8 +109,6 @@ class MessageStore:
         self.config = config
         self.state = state
         self.lock = lock
-        self.is_replica = bool(state.is_replica)
-        """Whether the store follows another one, and takes nothing else."""
         self._pid = os.getpid()
         self._closed = False
         self._mappings = MappingCache(config.max_mapped_files)
@@ -113,7 +120,8 @@ class MessageStore:
         self.disk = Disk(root, state, config)
         self.flusher = Flusher(parts)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
-        self._appenders = Appenders(parts, self.disk)
+        self.replicas = Replicas(root, state, lock)
+        self._appenders = Appenders(parts, self.disk, self.replicas)
         self.compaction = Compaction(parts)
         self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
@@ -153,9 +161,26 @@ class MessageStore:
         if os.getpid() != self._pid:
             raise StoreClosed(f"the store in {self.root} was opened by process {self._pid}: open it again after a fork")
 
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store takes nothing of its own: it follows another one, or another one took its place."""
+        return bool(self.state.is_replica)
+
     def check_primary(self) -> None:
-        """Raise ReadOnlyReplica when the store follows another one."""
+        """Raise ReadOnlyReplica when the store takes nothing of its own."""
         check_primary(self.root, is_replica=self.is_replica)
+
+    def fence(self, primary: str, epoch: int) -> int:
+        """Take no message any more, for good, because another store has this epoch; return where the log ends.
+
+        Raises StoreFull, StoreBusy: then nothing is fenced yet.
+        """
+        self.check_usable()
+        with self.lock.held(TOPIC_BYTE):
+            write_mark(self.root, ReplicaMark(primary, "", clock.wall_ms(), Kind.FENCED, epoch))
+        with self.state.locked(self.state.append_mutex, self.config.lock_timeout_ms):
+            self.state.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replica"])
+            return self.state.published_to
 
     def replica_log(self) -> ReplicaLog:
         """Return what appends the log of the primary to a replica, for one process. Raises ValueError, StoreClosed."""
@@ -170,15 +195,16 @@ class MessageStore:
         encode_body: Callable[[object], bytes],
         *,
         prepare: bool = True,
+        admission: type[Waits] = Waits,
     ) -> Appender:
         """Return an appender for one producer. Raises StoreClosed.
 
         ``make_topic`` returns the queues of a topic that the appender does not know yet; ``encode_body`` encodes a body
         that is not bytes. ``prepare=False`` populates no pages ahead: a producer that waits for a flush of each message
-        would wait for these pages, too.
+        would wait for these pages, too. ``admission`` says how it waits for followers, in a store that does.
         """
         self.check_usable()
-        return self._appenders.appender(make_topic, encode_body, prepare=prepare)
+        return self._appenders.appender(make_topic, encode_body, prepare=prepare, admission=admission)
 
     def end_appender(self, appender: Appender) -> None:
         """End the thread that populates pages for an appender that is used no more; twice does nothing."""
@@ -330,6 +356,14 @@ class MessageStore:
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
         self._offsets.persist()
+
+    def forget_groups(self, groups: Collection[str]) -> None:
+        """Forget groups that nobody runs, in shared memory and then on the disk.
+
+        Raises QueueOwned while one has a member, StoreBusy. StoreFull, DiskFailed: they are back after a reboot.
+        """
+        self.members().forget(groups)
+        self._offsets.persist(groups)
 
     def persist_schedule(self) -> None:
         """Write ``delayOffset.json``. Raises StoreFull, StorePoisoned, NotFlushed."""

@@ -1,4 +1,4 @@
-"""Consume: messages a second that one worker process handles, with a handler that does nothing.
+"""Consume: messages a second that one worker process handles, with a handler that does nothing, plain or ``async``.
 
 Each message is acknowledged singly, as in every worker. Compared with a bare loop that calls the same handler, the
 upper limit, and with SQLite as a queue, 32 rows fetched and deleted in a transaction.
@@ -11,11 +11,13 @@ from pathlib import Path
 
 from benchmarks import baselines, traffic
 from benchmarks.child import Child, alone
-from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, in_bytes, rate, scratch
+from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, at_most, in_bytes, rate, scratch
 
+COROUTINES = "one worker, 1 thread, async, 32 at a time"
 BARE = "the handler, called in a loop"
 SQLITE = "SQLite, 32 fetched and deleted in a transaction"
 ONE_THREAD = at_least(1e6)
+SMALL = at_most(256.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +55,12 @@ def _measure(parameters: Parameters, body_bytes: int, directory: Path, samples: 
     for threads in parameters.threads:
         with scratch(directory, writes) as root:
             alone(Child(traffic.send_prebuilt, root, parameters.messages, body_bytes))
-            span = alone(Child(traffic.consume, root, threads))
+            span, resident = alone(Child(traffic.consume_and_weigh, root, threads))
         samples.add(_worker(threads), case, "/s", rate(span), ONE_THREAD if threads == 1 else None)
+        samples.add(f"{_worker(threads)}: resident memory behind them", case, "MiB", resident / 2**20, SMALL)
+    with scratch(directory, writes) as root:
+        alone(Child(traffic.send_prebuilt, root, parameters.messages, body_bytes))
+        samples.add(COROUTINES, case, "/s", rate(alone(Child(traffic.consume, root, handle=traffic.ignore_async))))
     samples.add(BARE, case, "/s", rate(alone(Child(traffic.call, parameters.messages))))
     with scratch(directory) as path:
         taken = parameters.taken_from_sqlite

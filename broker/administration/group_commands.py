@@ -11,10 +11,13 @@ from collections.abc import Mapping
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
+from rmqclient.local.backend import LocalBackend
 from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList, fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
+from rmqclient.store import MessageStore
+from rmqclient.store.errors import QueueOwned
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +25,8 @@ _log = logging.getLogger(__name__)
 class GroupCommands:
     """Answers what tools ask about the settings of groups."""
 
-    def __init__(self, settings: GroupSettings, progress: Progress) -> None:
+    def __init__(self, store: MessageStore, settings: GroupSettings, progress: Progress) -> None:
+        self._backend = LocalBackend(store, owns_store=False)
         self._settings = settings
         self._progress = progress
 
@@ -65,12 +69,15 @@ class GroupCommands:
         return request.success(found.encode())
 
     def _delete(self, request: Request) -> Frame:
-        """Forget what was said about a group. Its offsets stay: they belong to the store, and are no settings."""
+        """Forget what was said about a group and, if the tool wants that and nobody runs it, where it stands."""
         fields = request.fields
         group = fields["groupName"]
         self._settings.delete(group)
         if (fields.get("removeOffset") or fields.get("cleanOffset")) and self._progress.offsets(group):
-            _log.warning("group %s: its settings are deleted, and its offsets stay in the store", group)
+            try:
+                self._backend.remove_group(group)
+            except QueueOwned as error:
+                _log.warning("group %s: its settings are deleted, and its offsets stay: %s", group, error)
         return request.success()
 
     def _topics(self, request: Request) -> Frame:

@@ -42,7 +42,7 @@ class Administration:
         progress, local = Progress(store, topics, name), LocalMembers(store, clients)
         self._rooms: tuple[Room, ...] = (
             TopicCommands(store, topics, rates, name),
-            GroupCommands(group_settings, progress),
+            GroupCommands(store, group_settings, progress),
             Connections(clients, local),
             Consumption(topics, group_settings, progress, rates, clients, local, answer_later),
             Resets(store, topics, group_settings, progress, clients, local, name, answer_later, read_only=read_only),

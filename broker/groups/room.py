@@ -106,7 +106,7 @@ class GroupsRoom:
     def joined(self, consumer: Consumer) -> None:
         """Give a member its seats, and take back those of topics that it subscribes to no more."""
         self._begins.note(consumer, functools.partial(self.clients.awaits, consumer.peer))
-        if consumer.shares_queues:
+        if consumer.shares_queues and not self._store.is_replica:
             for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
                 self._topics_of[consumer].discard(topic)
                 self.leases.release_topic(consumer, topic)
@@ -222,7 +222,9 @@ class GroupsRoom:
         groups = [each.group for each in heartbeat.consumers]
         for group in groups:
             self._settings.auto_create(group)
-        missing = [group for group in groups if self._topics.config(retry_topic(group)) is None]
+        missing = [
+            group for group in groups if not self._store.is_replica and self._topics.config(retry_topic(group)) is None
+        ]
         if not missing:
             return self._beat(request, heartbeat)
         loop = asyncio.get_running_loop()
@@ -276,6 +278,7 @@ class GroupsRoom:
             queue
             for queue in wanted.queues
             if queue.broker_name == self._broker_name
+            and not self._store.is_replica  # the primary has the locks
             and self.leases.lock(request.peer, group, wanted.client_id, _local(queue), ordered=group == wanted.group)
         ]
         return request.success(bodies.LockedQueues(tuple(locked)).encode())

@@ -49,6 +49,8 @@ class Pull:
     selection: Selection
     wait_s: float
     """How long the answer may wait; 0 for a pull that wants it now."""
+    suggested: int = 0
+    """Id of the broker that the client is to ask next."""
     is_allowed: bool = True
     """Whether the client has the queue, as far as is known."""
 
@@ -56,7 +58,7 @@ class Pull:
         """Return what tells the client what was found. Answers that mean no have the four offsets, too."""
         code = _code(look, self.offset)
         fields: dict[str, object] = {
-            "suggestWhichBrokerId": 0,
+            "suggestWhichBrokerId": self.suggested,
             "nextBeginOffset": look.next_offset,
             "minOffset": look.min_offset,
             "maxOffset": look.max_offset,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.pulling.cold_reads import ColdReads
 from rmqclient.broker.pulling.far_pages import FarPages
 from rmqclient.broker.pulling.held_pulls import HeldPulls
 from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
@@ -38,6 +39,9 @@ _WAITING_STATUSES: Final = (
     LookStatus.NO_MATCHED_LOGIC_QUEUE,
 )
 
+_AHEAD_OF_A_REPLICA: Final = (LookStatus.OFFSET_OVERFLOW_BADLY,)
+"""The client has read more at the primary than the replica has yet: it waits, and is not moved back."""
+
 
 class Pulling:
     """The room of pulls. Its methods are for the thread of the event loop, except for :meth:`close`."""
@@ -52,8 +56,12 @@ class Pulling:
         *,
         counters: Counters,
         most_held: int,
+        memory_percent: int | None = None,
     ) -> None:
+        """``memory_percent``: how much of the host's memory a client may be behind before a replica is to feed it."""
         self._reader = QueueReader(store)
+        self._cold = ColdReads(store, memory_percent)
+        self._is_replica = store.is_replica
         self._topics = topics
         self._groups = groups
         self._subscriptions = subscriptions
@@ -239,7 +247,10 @@ class Pulling:
         look = self._reader.look(
             pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
         )
+        if self._is_replica and look.status in _AHEAD_OF_A_REPLICA and pull.position > 0:
+            return self._reader.nothing(pull.queue, pull.position)
         if look.messages:
+            pull.suggested = self._cold.broker_after(pull.queue, look.next_offset)
             self._leases.count_delivered(pull.group, pull.queue, look.messages, len(look.body))
         return look
 

@@ -1,4 +1,4 @@
-"""Rules: what a pull asks about the members of its group. The room of groups answers."""
+"""Rules: what a pull asks about the members of its group. The room of groups answers; for a replica, nobody does."""
 
 from __future__ import annotations
 
@@ -34,3 +34,28 @@ class Leases(Protocol):
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
         """Call ``callback(group, queue)`` when a pull that might not be fed may be now."""
+
+
+class NoLeases:
+    """Rules of a replica: members get what they ask for, because the primary alone knows who has which queue."""
+
+    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
+        """Say yes."""
+        del request, group, queue
+        return True
+
+    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+        """Return what the client asks for."""
+        del group, queue
+        return int(request.fields["queueOffset"])
+
+    def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
+        """Count nothing."""
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+        """Refuse: offsets come from the primary."""
+        del peer, group, queue, offset
+        return "a replica takes no offsets"
+
+    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
+        """Forget it: no queue is ever taken."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from rmqclient.broker.sending.hosts import packed
+from rmqclient.broker.sending.incoming import IS_TRACED, REGION, added_properties, text_of
 from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.system_topics import NOT_FOR_SENDERS
 from rmqclient.broker.topics.topic_names import RETRY_PREFIX
@@ -16,8 +17,9 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import MAX_FRAME_BYTES, Frame, encode
 from rmqclient.remoting.table import response
 from rmqclient.store import TIMER_TOPIC, Appender, Durability, MessageStore, PlainSends, layout
+from rmqclient.store.append.admission import Never
 
-TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+TAIL: Final[Mapping[str, Any]] = {"MSG_REGION": REGION, "TRACE_ON": IS_TRACED}
 """Fields that every answer to a send has. [SendMessageProcessor]"""
 
 _OPAQUE: Final = 1_111_111_111
@@ -36,7 +38,7 @@ class QuickSends:
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
-        self._appender = store.appender(topics.open, encode_body)
+        self._appender = store.appender(topics.open, encode_body, admission=Never)
         self._sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )
@@ -95,7 +97,7 @@ def plain_sends(
         store.state.mapping,
         layout.RUNTIME_HEADER.at["membership_word"],
         queues_of,
-        cluster=cluster,
+        added=text_of(added_properties(cluster)),
         template=template_of(answer),
         language=answer.language,
         version=answer.version,

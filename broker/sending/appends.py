@@ -23,6 +23,7 @@ from rmqclient.store import (
     append_received,
     append_received_batch,
 )
+from rmqclient.store.append.admission import Later
 from rmqclient.store.errors import PageCacheBusy, StoreBusy
 
 
@@ -32,7 +33,7 @@ class Appends:
     def __init__(self, store: MessageStore, open_topic: Callable[[str], list[MessageQueue]]) -> None:
         self._store = store
         self._state = store.state
-        self._appender = store.appender(open_topic, encode_body)
+        self._appender = store.appender(open_topic, encode_body, admission=Later)
         self._stuck: tuple[int, int] | None = None
         """The thread that kept the lock too long, and the end of the log then; None while appends get on."""
 

@@ -1,11 +1,22 @@
-"""Flushes: answers that wait for the disk. One thread waits for all of them, so those that wait share a flush."""
+"""Flushes: answers that wait for the disk, or for replicas. One thread waits for all of them, so they share a flush.
+
+What becomes of a message that is stored stands in the code of its answer, as RocketMQ's clients read it:
+
+===========================  =====================================================================================
+code                         the message is stored, and
+===========================  =====================================================================================
+``FLUSH_DISK_TIMEOUT`` 10    the flush took too long
+``SLAVE_NOT_AVAILABLE`` 11   too few replicas were in sync, and the store goes on without them
+``FLUSH_SLAVE_TIMEOUT`` 12   the replicas have not said in time that they have it
+===========================  =====================================================================================
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rmqclient.broker.request import Request
 from rmqclient.broker.sending.outcomes import explained
@@ -13,9 +24,12 @@ from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import Durability, MessageStore
+from rmqclient.store.append.replicas import Copies
 from rmqclient.store.errors import NotFlushed
 
 _log = logging.getLogger(__name__)
+
+_CODES: Final = {Copies.ABSENT: ResponseCode.SLAVE_NOT_AVAILABLE, Copies.LATE: ResponseCode.FLUSH_SLAVE_TIMEOUT}
 
 
 class _Parked(NamedTuple):
@@ -25,7 +39,7 @@ class _Parked(NamedTuple):
 
 
 class Flushes:
-    """Sends answers when the log is on the disk up to where their messages end; at once if nobody asks for that.
+    """Sends answers when the log is safe up to where their messages end; at once if nobody asks for that.
 
     A flush that takes too long changes the code of the answers to FLUSH_DISK_TIMEOUT: their messages are stored. The
     first answer that waits starts the thread.
@@ -33,6 +47,7 @@ class Flushes:
 
     def __init__(self, store: MessageStore, *, sync: bool) -> None:
         self._flusher = store.flusher
+        self._replicas = store.replicas
         self._is_sync = sync or store.config.durability is Durability.SYNC
         self._changed = threading.Condition()
         self._parked: list[_Parked] = []
@@ -46,7 +61,7 @@ class Flushes:
 
     def when_flushed(self, request: Request, answer: Frame, end: int) -> Frame | None:
         """Return the answer if it need not wait; else None, and it is sent later. For any thread."""
-        if not self._is_sync or request.frame.is_oneway:
+        if request.frame.is_oneway or not (self._is_sync or self._replicas.are_waited_for):
             return answer
         with self._changed:
             if self._is_closed:
@@ -68,9 +83,7 @@ class Flushes:
 
     def _run(self) -> None:
         while parked := self._next():
-            failure = self._failure(max(each.end for each in parked))
-            if failure is not None:
-                _note(parked, failure)
+            self._wait(parked)
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(_answer, list(parked))
             parked.clear()  # while it sleeps, this thread has no request: a connection counts those that it waits for
@@ -82,12 +95,19 @@ class Flushes:
             parked, self._parked = self._parked, []
             return parked
 
-    def _failure(self, end: int) -> QueueError | None:
+    def _wait(self, parked: list[_Parked]) -> None:
+        """Wait until the log is safe up to the last of the messages, and let the answers say so."""
+        end = max(each.end for each in parked)
         try:
-            self._flusher.wait_until_flushed(end)
+            if self._is_sync:
+                self._flusher.wait_until_flushed(end)
+            copies = self._replicas.copies(end)
         except QueueError as error:
-            return error
-        return None
+            _note(parked, error)
+        else:
+            if copies in _CODES:
+                for each in parked:
+                    each.answer.code = int(_CODES[copies])
 
 
 def _note(parked: list[_Parked], failure: QueueError) -> None:

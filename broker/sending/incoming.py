@@ -15,6 +15,9 @@ HALF: Final = 0x4
 KEPT_FLAGS: Final = 0x703
 """How a body is compressed, and several tags. The other bits say what the store does with a record, and a client must
 not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
+REGION: Final = "DefaultRegion"
+IS_TRACED: Final = "true"
+"""Values of ``MSG_REGION`` and ``TRACE_ON``, in records and in answers."""
 _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 """Properties that only the store writes."""
 
@@ -71,6 +74,14 @@ def properties_of(text: str) -> dict[str, str]:
     if not found.keys().isdisjoint(_OWN):
         found = {name: value for name, value in found.items() if name not in _OWN}
     return found
+
+
+def added_properties(cluster: str) -> dict[str, str]:
+    """Return what a broker of 5.x adds to the properties of a message. [SendMessageProcessor.buildMsgContext]
+
+    Brokers of 4.9 add CLUSTER alone. Without MSG_REGION a consumer of 5.3 writes no trace of the message.
+    """
+    return {"CLUSTER": cluster, "MSG_REGION": REGION, "TRACE_ON": IS_TRACED}
 
 
 def text_of(properties: Mapping[str, str]) -> str:

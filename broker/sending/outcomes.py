@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.broker.request import Request
+from rmqclient.broker.sending.incoming import IS_TRACED, REGION
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -17,6 +18,7 @@ from rmqclient.store.errors import (
     InvalidName,
     LimitReached,
     MessageRejected,
+    ReplicaUnavailable,
     StoreBusy,
     StoreClosed,
     StoreFull,
@@ -25,8 +27,6 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 
-REGION: Final = "DefaultRegion"
-IS_TRACED: Final = "true"
 _CODES: Final[dict[type[QueueError], tuple[ResponseCode, str]]] = {
     MessageRejected: (
         ResponseCode.MESSAGE_ILLEGAL,
@@ -38,6 +38,7 @@ _CODES: Final[dict[type[QueueError], tuple[ResponseCode, str]]] = {
     StorePoisoned: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
     LimitReached: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
     DiskFailed: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
+    ReplicaUnavailable: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
     StoreClosed: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
     UnknownTopic: (ResponseCode.TOPIC_NOT_EXIST, ""),
     InvalidName: (ResponseCode.SYSTEM_ERROR, ""),

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 from rmqclient.broker.request import Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.incoming import KEPT_FLAGS
-from rmqclient.broker.sending.outcomes import IS_TRACED, REGION
+from rmqclient.broker.sending.incoming import IS_TRACED, KEPT_FLAGS, REGION, added_properties, text_of
 from rmqclient.broker.sending.topic_checks import TopicChecks
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import RESPONSE, Frame
@@ -70,7 +69,7 @@ class PlainSends:
         self._checks = checks
         self._appends = appends
         self._flushes = flushes
-        self._cluster = f"CLUSTER\x01{cluster}\x02"
+        self._added = text_of(added_properties(cluster))
 
     def answer(self, request: Request) -> tuple[Frame | None] | None:
         """Store a plain message and return its answer, or None in place of one that waits for the disk.
@@ -105,7 +104,7 @@ class PlainSends:
         text = _WAIT.sub("", text)
         if text and text[-1] != "\x02":
             text += "\x02"
-        text += self._cluster
+        text += self._added
         result = self._appends.append_plain(
             topic, queue_id, frame.body, text, flag, sys_flag & KEPT_FLAGS, born_ms, peer.remote, peer.local
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.incoming import Incoming
+from rmqclient.broker.sending.incoming import Incoming, added_properties
 from rmqclient.broker.sending.outcomes import refused, stored
 from rmqclient.broker.sending.plain_sends import PlainSends
 from rmqclient.broker.sending.retries import Retries
@@ -43,6 +43,7 @@ class Sending:
         later: Callable[[Handler, Request], None],
     ) -> None:
         self._settings = settings
+        self._added = added_properties(settings.cluster_name)
         self._checks = checks
         self._retries = retries
         self._appends = appends
@@ -80,7 +81,7 @@ class Sending:
             queue_id = self._checks.queue_id(request)
             message = Incoming.of(request)
             message.queue_id = queue_id
-            message.properties["CLUSTER"] = self._settings.cluster_name
+            message.properties.update(self._added)
             if request.code == RequestCode.SEND_BATCH_MESSAGE or request.fields.get("batch"):
                 return self._store_batch(request, message)
             return self._store_one(request, message)

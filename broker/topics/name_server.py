@@ -1,6 +1,7 @@
 """Name server: where topics are, which brokers and topics there are. [DefaultRequestProcessor of namesrv 4.9.7]
 
-There is one broker, this one. A route has the address by which its asker came in, or the advertised one.
+There is one broker, this one, and perhaps a replica of it. A route has the address by which its asker came in, or the
+advertised one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _WHERE_TO_READ: Final = "See http://rocketmq.apache.org/docs/faq/ for further de
 class NameServer:
     """Answers what clients ask a name server. ``note_awaited`` hears which topics they ask for in vain."""
 
-    def __init__(self, topics: Topics, settings: ServeSettings, note_awaited: Callable[[Peer, str], None]) -> None:
+    def __init__(
+        self, topics: Topics, settings: ServeSettings, note_awaited: Callable[[Peer, str], None], *, is_replica: bool
+    ) -> None:
+        self._is_replica = is_replica
         self._topics = topics
         self._settings = settings
         self._note_awaited = note_awaited
@@ -141,10 +145,12 @@ class NameServer:
         return request.success("".join(f"{key}={value}\n" for key, value in lines.items()).encode())
 
     def _broker(self, request: Request) -> bodies.RouteBroker:
-        settings = self._settings
-        return bodies.RouteBroker(
-            settings.broker_name, settings.cluster_name, {bodies.MASTER_ID: str(request.peer.local)}
-        )
+        """Return this broker, and its replica. A replica names itself alone: it is asked when the primary is gone."""
+        settings, local = self._settings, str(request.peer.local)
+        addresses = {bodies.SLAVE_ID: local} if self._is_replica else {bodies.MASTER_ID: local}
+        if settings.replica is not None:
+            addresses[bodies.SLAVE_ID] = str(settings.replica)
+        return bodies.RouteBroker(settings.broker_name, settings.cluster_name, addresses)
 
 
 def _no_topics(request: Request) -> Frame:

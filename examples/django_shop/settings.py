@@ -1,6 +1,7 @@
 """Settings of the shop. Its data lie in the directory that ``SHOP_DATA`` names, ``./shop-data`` without it.
 
-``SHOP_POSTGRESQL`` is the directory of the socket of a PostgreSQL server, which then takes the place of SQLite.
+``SHOP_POSTGRESQL`` is the directory of the socket of a PostgreSQL server, which then takes the place of SQLite;
+``SHOP_MARIADB`` is the socket of a MariaDB server, which is reached by PyMySQL.
 """
 
 from __future__ import annotations
@@ -35,6 +36,18 @@ if "SHOP_POSTGRESQL" in os.environ:
         "HOST": os.environ["SHOP_POSTGRESQL"],
         "USER": "tests",
         "NAME": "postgres",
+    }
+if "SHOP_MARIADB" in os.environ:
+    import pymysql
+
+    pymysql.version_info = (2, 2, 1, "final", 0)  # of mysqlclient, which Django asks for
+    pymysql.install_as_MySQLdb()
+    DATABASES["default"] = {
+        "ENGINE": "django.db.backends.mysql",
+        "HOST": os.environ["SHOP_MARIADB"],
+        "USER": "root",
+        "NAME": "shop",
+        "OPTIONS": {"charset": "utf8mb4"},
     }
 
 RMQ = {"STORE": DATA / "store", "OUTBOX": "default"}

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from rmqclient.remoting.bodies.route import (
         MASTER_ID,
         READABLE,
+        SLAVE_ID,
         WRITABLE,
         ClusterInfo,
         RouteBroker,
@@ -96,6 +97,7 @@ __all__ = [
     "MASTER_ID",
     "MOST_OPENED_BYTES",
     "READABLE",
+    "SLAVE_ID",
     "WRITABLE",
     "Assignment",
     "AssignmentQuery",
@@ -208,6 +210,7 @@ _HOMES = {
     "RouteBroker": "route",
     "RouteQueue": "route",
     "RunningInfo": "members",
+    "SLAVE_ID": "route",
     "StatsItem": "stats",
     "Subscription": "heartbeat",
     "TopicConfig": "settings",

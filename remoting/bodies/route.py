@@ -10,6 +10,9 @@ from rmqclient.remoting.bodies.body import Body
 MASTER_ID = 0
 """Broker id of a master; slaves have others. [MixAll.MASTER_ID]"""
 
+SLAVE_ID = 1
+"""Broker id of the slave that clients are sent to when they read slowly. [whichBrokerWhenConsumeSlowly]"""
+
 READABLE = 4
 WRITABLE = 2
 """Bits of a topic's permission. [PermName]"""

@@ -252,7 +252,7 @@ class Admin:
         """Forget a group that nobody runs, with its offsets, settings and waiting retries; return where it stood.
 
         Dead letters stay. A consumer that joins under the name later is a new group. ``dry_run`` forgets nothing.
-        Raises InvalidName, UnknownGroup, QueueOwned while members run, and GroupKept for a store of this host.
+        Raises InvalidName, UnknownGroup, and QueueOwned while members run.
         """
         _check_movable(group)
         members = self._backend.consumers(group)

@@ -302,7 +302,7 @@ class Backend(Protocol):
     def remove_group(self, group: str) -> None:
         """Forget a group that nobody runs: its offsets, its settings, and the failed messages that wait for it.
 
-        Raises GroupKept if the backend cannot forget groups.
+        A consumer that joins under the name later is a new group. Raises QueueOwned while a member runs.
         """
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:

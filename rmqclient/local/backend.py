@@ -17,7 +17,7 @@ from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.codecs import encode_body
-from rmqclient.errors import GroupKept, NotOnCluster
+from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
 from rmqclient.local.open_transactions import decide, open_transactions
@@ -26,8 +26,9 @@ from rmqclient.local.sender import LocalSender
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
-from rmqclient.names import PRODUCER_GROUP, group_and_member
+from rmqclient.names import PRODUCER_GROUP, RETRY_PREFIX, group_and_member
 from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.store.append.admission import Later
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -134,7 +135,12 @@ class LocalBackend:
     ) -> LocalSender:
         """Return what appends messages for one producer; see :meth:`rmqclient.backend.protocols.Backend.sender`."""
         del group  # a message does not say who sent it
-        return LocalSender(self.store, self.store.appender(make_topic, encode_body, prepare=prepare))
+        store = self.store
+        return LocalSender(
+            store,
+            store.appender(make_topic, encode_body, prepare=prepare),
+            lambda: store.appender(make_topic, encode_body, prepare=False, admission=Later),
+        )
 
     def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
         """Return what decides the transactions of a producer group."""
@@ -234,11 +240,16 @@ class LocalBackend:
         store.persist_offsets()
 
     def remove_group(self, group: str) -> None:
-        """Raise GroupKept: every process that has the store open relies on the places of groups in the shared file."""
-        raise GroupKept(
-            f"group {group!r}: a store keeps the place of every group that it ever had, because processes share it; "
-            "`rmq group seek GROUP TOPIC --to latest` ends its lag"
-        )
+        """Forget a group, all its broadcast members, and what waits in its retry topic.
+
+        A failed message whose delay is not over comes to the next group of this name. Raises QueueOwned while a member
+        runs, ReadOnlyReplica, StoreBusy, StoreFull.
+        """
+        store = self._usable()
+        store.check_primary()
+        names = {slot.group for slot in store.groups if group_and_member(slot.group)[0] == group}
+        store.forget_groups(names | {group})
+        store.topics.remove(RETRY_PREFIX + group)
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
         """Let groups take nothing more from queues, or again; their owners are woken. Raises StoreBusy."""

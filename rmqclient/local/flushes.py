@@ -1,4 +1,4 @@
-"""Flushes: one thread waits for the disk on behalf of senders that must not block, such as event loops."""
+"""Flushes: one thread waits for the disk and for replicas on behalf of senders that must not block, as event loops."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 from rmqclient.backend.futures import SendFuture
 from rmqclient.message import SendResult
+from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import StoreClosed
 
 
 class Flushes:
     """Ends futures when their messages are on the disk. All that wait at one time share one flush.
 
-    ``wait`` returns when the log is on the disk up to an offset. The first message starts the thread.
+    ``wait`` returns when the log is as safe as it shall be up to an offset, and says what SendResult.replicated says.
+    The first message starts the thread.
     """
 
-    def __init__(self, wait: Callable[[int], None]) -> None:
+    def __init__(self, wait: Callable[[int], bool | None]) -> None:
         self._wait = wait
         self._changed = threading.Condition()
         self._waiting: list[tuple[SendResult, SendFuture]] = []
@@ -44,9 +46,9 @@ class Flushes:
 
     def _run(self) -> None:
         while waiting := self._next():
-            failure = self._failure(max(result.commit_log_end for result, _ in waiting))
+            outcome = self._outcome(max(result.commit_log_end for result, _ in waiting))
             for result, future in waiting:
-                future.end(failure or result)
+                future.end(outcome if isinstance(outcome, Exception) else told(result, outcome))
 
     def _next(self) -> list[tuple[SendResult, SendFuture]]:
         """Return all that wait now, at least one; none when this was closed."""
@@ -55,9 +57,8 @@ class Flushes:
             waiting, self._waiting = self._waiting, []
             return waiting
 
-    def _failure(self, end: int) -> Exception | None:
+    def _outcome(self, end: int) -> Exception | bool | None:
         try:
-            self._wait(end)
+            return self._wait(end)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             return error
-        return None

@@ -193,10 +193,7 @@ class Glance:
 
     def group_queues(self, queues: list[Queue] | None = None) -> list[GroupQueue]:
         """Return how every group stands in every queue that it ever had, by slot."""
-        queues = self.queues() if queues is None else queues
-        layout, alive = self._layout, self._incarnations()
-        begins = range(layout.GROUP_QUEUE_TABLE_AT, layout.MEMBER_TABLE_AT, layout.GROUP_QUEUE_SLOT.size)
-        return [self._group_queue(begins[slot], queues, alive) for slot in range(self.word("group_queue_count"))]
+        return [each for each in self._by_slot(queues) if each is not None]
 
     def members(self) -> list[Member]:
         """Return the members of every group whose process lives."""
@@ -225,16 +222,17 @@ class Glance:
     def running(self) -> list[Running]:
         """Return the messages whose handlers run now, in any process that lives."""
         layout, at, alive = self._layout, self._layout.RUNNING_SLOT.at, self._incarnations()
-        groups, now = self.group_queues(), _boottime()
+        groups, now = self._by_slot(), _boottime()
         found = []
         for slot in range(self.word("running_count")):
             begin = layout.RUNNING_TABLE_AT + slot * layout.RUNNING_SLOT.size
             member, number = self._word(begin + at["member"]), self._half(begin + at["group_queue"])
-            if not self._word(begin + at["attempt"]) or number >= len(groups):
+            group_queue = groups[number] if number < len(groups) else None
+            if not self._word(begin + at["attempt"]) or group_queue is None:
                 continue
             if member and alive.get(member - 1) == self._word(begin + at["incarnation"]):
                 began = self._word(begin + at["began"]) if "began" in at else 0
-                group, queue = groups[number][:2]
+                group, queue = group_queue[:2]
                 offset, pid = self._word(begin + at["queue_offset"]), self._half(begin + at["pid"])
                 age = (now - began) / _NS if began else None
                 found.append(Running(group, queue.topic, queue.queue_id, offset, pid, age))
@@ -289,6 +287,18 @@ class Glance:
             raise Unreadable(f"{self.root}/shared is not whole: a process that opens the store builds it again")
         if fields["fingerprint"] != self._layout.RUNTIME_FINGERPRINT:
             raise Unreadable(f"{self.root} was opened by another version of rmqclient: use that version")
+
+    def _by_slot(self, queues: list[Queue] | None = None) -> list[GroupQueue | None]:
+        """Return what stands in each slot; None for one whose group was forgotten."""
+        queues = self.queues() if queues is None else queues
+        layout, alive = self._layout, self._incarnations()
+        begins = range(layout.GROUP_QUEUE_TABLE_AT, layout.MEMBER_TABLE_AT, layout.GROUP_QUEUE_SLOT.size)
+        slots = begins[: self.word("group_queue_count")]
+        paused = layout.GROUP_QUEUE_SLOT.at["paused"]
+        return [
+            None if self._word(begin + paused) == layout.FORGOTTEN else self._group_queue(begin, queues, alive)
+            for begin in slots
+        ]
 
     def _group_queue(self, begin: int, queues: list[Queue], alive: dict[int, int]) -> GroupQueue:
         at, word = self._layout.GROUP_QUEUE_SLOT.at, self._word

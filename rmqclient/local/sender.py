@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Final
 
 from rmqclient.backend.futures import SendFuture
 from rmqclient.codecs import encoded
 from rmqclient.local.flushes import Flushes
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import Appender, Durability, MessageStore
+from rmqclient.store import Appender, Durability, MessageStore, layout
+from rmqclient.store.append.replicas import told
 from rmqclient.store.append.write_buffer import WriteBuffer
+
+_RESTRICTED: Final = layout.RUNTIME_HEADER.at["restricted"]
 
 
 class LocalSender:
     """The open form of a sender. Its appends are the bound methods of the compiled appender."""
 
-    def __init__(self, store: MessageStore, appender: Appender) -> None:
+    def __init__(self, store: MessageStore, appender: Appender, make_patient: Callable[[], Appender]) -> None:
+        """``make_patient`` returns an appender that leaves waiting for replicas to its caller."""
         self._store = store
+        self._make_patient = make_patient
+        self._patient: Appender | None = None
+        self._load = store.state.words.load
         self._appender = appender
         self.check_usable = store.check_usable
         self.encoded = encoded
@@ -26,14 +35,16 @@ class LocalSender:
         self.append_half = appender.append_half
         self.append_copy = appender.append_copy
         self._is_sync = store.config.durability is Durability.SYNC
-        self._flushes = Flushes(store.flusher.wait_until_flushed)
+        self._flushes = Flushes(self._settled)
 
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Append a message now; with SYNC durability, the future ends when the message is on the disk."""
-        future, result = SendFuture(), self.append(message, sharding_key, delay_level, due_ms)
-        if self._is_sync:
+        """Append a message now; the future ends when it is on the disk with SYNC durability, and at replicas."""
+        are_replicas_waited_for = self._load(_RESTRICTED)
+        append = self._patient_append if are_replicas_waited_for else self.append
+        future, result = SendFuture(), append(message, sharding_key, delay_level, due_ms)
+        if self._is_sync or are_replicas_waited_for:
             self._flushes.add(result, future)
         else:
             future.end(result)
@@ -56,7 +67,9 @@ class LocalSender:
         once = self._store.once
         with once.alone(message.topic, key):
             found = once.find(message.topic, key, within)
-            return found or self.append(message, sharding_key, delay_level, due_ms)
+            if found is None:
+                return self.append(message, sharding_key, delay_level, due_ms)
+        return told(found, self._store.replicas.settle(found.commit_log_end))
 
     def cancel(self, message_id: str) -> bool:
         """Cancel a message that waits for its time. False when it does not wait."""
@@ -73,6 +86,17 @@ class LocalSender:
         """
         end = self._store.state.published_to if commit_log_end is None else commit_log_end
         self._store.flusher.wait_until_flushed(end)
+
+    def _patient_append(self, message: Message, sharding_key: str | None, delay_level: int, due_ms: int) -> SendResult:
+        if self._patient is None:
+            self._patient = self._make_patient()
+        return self._patient.append(message, sharding_key, delay_level, due_ms)
+
+    def _settled(self, end: int) -> bool | None:
+        """Wait for the disk and for replicas, as the store is set. Raises NotFlushed, StorePoisoned, NotReplicated."""
+        if self._is_sync:
+            self._store.flusher.wait_until_flushed(end)
+        return self._store.replicas.settle(end)
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of this process, for at most so many bytes of messages."""

@@ -17,6 +17,7 @@ import threading
 from rmqclient.backend.transactions import Ask
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.store import HALF_TOPIC, Member, MessageStore, default_client_id
+from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import QueueError, TransactionDecided
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 
@@ -43,6 +44,7 @@ class LocalTransactions:
         result = self._store.transactions.decide(self._store.read(half.commit_log_offset), commit=commit)
         if self._durable:
             self._store.flusher.wait_until_flushed(result.commit_log_end)
+        result = told(result, self._store.replicas.settle(result.commit_log_end))
         return result if commit else None
 
     def answer(self, ask: Ask, client_id: str | None) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message
@@ -41,7 +41,14 @@ def meant(
     if key is not None or tags is not None or properties is not None:
         given = f"key={key!r}, tags={tags!r}, properties={properties!r}"
         raise TypeError(f"{given}: give them to the Message, or send(topic, body) with them")
-    return message, sharding_key if second is None else second
+    if second is None:
+        return message, sharding_key
+    return message, second if sharding_key is None else refuse_two_keys(second, sharding_key)
+
+
+def refuse_two_keys(second: object, sharding_key: str) -> NoReturn:
+    """Raise TypeError for a sharding key that is given twice."""
+    raise TypeError(f"send(message, {second!r}, sharding_key={sharding_key!r}) has two sharding keys: give one of them")
 
 
 def check_given(message: object) -> None:

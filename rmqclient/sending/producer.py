@@ -13,7 +13,14 @@ from rmqclient.duration import Duration
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, check_topic
 from rmqclient.opening import Place, open_backend
-from rmqclient.sending.arguments import check_given, check_message, check_write_buffer, meant, window_of
+from rmqclient.sending.arguments import (
+    check_given,
+    check_message,
+    check_write_buffer,
+    meant,
+    refuse_two_keys,
+    window_of,
+)
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
 from rmqclient.sending.due_time import due_ms
 from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
@@ -153,7 +160,10 @@ class Producer:
         StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
         # The overloads ask for names behind the second. With a `*` here, each default would cost a look into a dict.
-        if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
+        if type(message) is Message and excess is None and key is None and tags is None and properties is None:
+            if second is not None:
+                sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
+        else:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
         # A call costs more than these two comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
@@ -220,7 +230,10 @@ class Producer:
         Cancelling the future does not take the message back. Errors that are known at once are raised here; otherwise
         raises as :meth:`send`.
         """
-        if second is not None or excess is not None or key is not None or tags is not None or properties is not None:
+        if type(message) is Message and excess is None and key is None and tags is None and properties is None:
+            if second is not None:
+                sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
+        else:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         try:

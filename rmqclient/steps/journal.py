@@ -72,6 +72,11 @@ class Journal:
         return found
 
     @property
+    def log_begin(self) -> int:
+        """Where the log begins. A message that stands before it, in a compacted file, may have outlived its records."""
+        return self._backend.store.state.min_offset
+
+    @property
     def is_quick(self) -> bool:
         """Whether :meth:`add` waits for no disk."""
         return self._backend.config.durability is not Durability.SYNC

@@ -249,6 +249,11 @@ class Steps:
                 f"message {self._id} had {count} stored steps, and the store has {len(self._stored)} of them: "
                 "retention or a full disk removed the others. Finish it by hand, or send it again as a new message"
             )
+        if self.message.commit_log_offset < self._journal.log_begin:
+            raise StepsLost(
+                f"message {self._id} of the compact topic {self.message.topic!r} is older than the log, and results of "
+                "its steps would be gone with that. Handle it without steps, or send it again as a new message"
+            )
 
     def _called(self, kind: Kind, name: str) -> str:
         return f"{'step' if kind == 'result' else kind} {name!r} of message {self._id}"

@@ -22,6 +22,7 @@ import datetime
 from collections import Counter
 
 from rmqclient.store import layout
+from rmqclient.store.append.admission import Waits
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_queue import FileQueue
@@ -35,7 +36,6 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from rmqclient.store.settings.disk import Disk
-from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.topic_table import TopicTable
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
@@ -49,18 +49,15 @@ FilePair = tuple[Mapping, int, Mapping | None, int]
 class AppendFiles:
     """What the appender of one process asks for: files, room on the disk, and repairs."""
 
-    def __init__(self, parts: Parts, disk: Disk) -> None:
+    def __init__(self, parts: Parts, disk: Disk, admission: Waits) -> None:
         self._state = parts.state
         self._log_files = parts.log_files
         self._consume_queues = parts.consume_queues
         self._topics = parts.topics
         self._config = parts.config
-        self._root = parts.root
         self.check_room = disk.check_room
-
-    def check_primary(self) -> None:
-        """Refuse an append to a replica. Raises ReadOnlyReplica."""
-        check_primary(self._root, is_replica=bool(self._state.is_replica))
+        self.admit = admission.admit
+        self.replicated = admission.replicated
 
     def rolled(self) -> None:
         """Ask the housekeeper for the next file: the log has entered a new one."""
@@ -100,18 +97,21 @@ class AppendFiles:
         start = self._topics.max_offset(queue)
         first = consume_queue.first_entry_of(start)
         last = consume_queue.first_entry_of(start + count - 1)
-        mapping = self._queue_file(consume_queue, first)
         if last == first:
-            return mapping, first, None, 0
-        return mapping, first, self._queue_file(consume_queue, last), last
+            return self._queue_file(consume_queue, first, start + count), first, None, 0
+        whole = self._queue_file(consume_queue, first, last)
+        return whole, first, self._queue_file(consume_queue, last, start + count), last
 
     @staticmethod
-    def _queue_file(consume_queue: ConsumeQueue, first: int) -> Mapping:
+    def _queue_file(consume_queue: ConsumeQueue, first: int, end: int) -> Mapping:
+        """Map a file of a queue that takes entries up to ``end``; make it if it is missing."""
         base = first * layout.CONSUME_QUEUE_ENTRY.size
         is_new = consume_queue.files.allocate(base)
-        mapping = consume_queue.files.mapping(base)
+        will_fill = is_new and first  # a queue that has filled a file will fill the next one, too
+        entries = consume_queue.entries_per_file if will_fill else end - first
+        mapping = consume_queue.files.reserve(base, entries * layout.CONSUME_QUEUE_ENTRY.size)
         mapping.read_no_further()  # 10,000 queues would fill a gigabyte of memory with zeros
-        if is_new and first:  # a queue that has filled a file will fill the next one, too
+        if will_fill:
             with store_errors(f"{consume_queue.files.path(base)} cannot be populated"):
                 mapping.populate()
         return mapping

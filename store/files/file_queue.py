@@ -4,6 +4,8 @@ A process keeps a bounded number of mappings and drops the least recently used o
 grants only borrow theirs (``borrowed`` in store/kernel/memory.pxi), so the bound covers all mappings of a store. Files
 that are not being appended or consumed are read without a mapping (store/files/cold_reads.py).
 
+Pages of a mapping that were passed leave the page table of the process again (store/kernel/resident.pxi).
+
 A removed file keeps its blocks while a process has it mapped: :meth:`MappingCache.release_removed` detaches it.
 """
 
@@ -27,6 +29,7 @@ from rmqclient.store.files.mapped_file import (
     identity_of,
     is_at,
     map_file,
+    reserve,
     sync_directory,
     sync_file,
 )
@@ -35,6 +38,8 @@ from rmqclient.store.kernel._kernel import Mapping
 FILE_NAME_DIGITS = layout.FILE_NAME_DIGITS
 _FILE_NAME = re.compile(f"[0-9]{{{FILE_NAME_DIGITS}}}")
 
+FIRST_BLOCKS = 16 << 10
+"""Bytes that have blocks in a file that grows, when it is made."""
 _PART_BYTES = 1 << 20
 _ZEROS = bytes(_PART_BYTES)
 
@@ -53,9 +58,10 @@ class MappingCache:
         self._alive: WeakKeyDictionary[Mapping, tuple[str, FileIdentity]] = WeakKeyDictionary()
         self._lock = Lock()
 
-    def get(self, path: str, size: int) -> Mapping:
+    def get(self, path: str, size: int, *, grows: bool = False) -> Mapping:
         """Return the mapping of ``path``; map the file if it is not mapped. Raises as :func:`map_file`.
 
+        How much of a file that ``grows`` has blocks is not known at first.
         If the kernel refuses another mapping, half of the present ones are dropped to make room.
         """
         with self._lock:
@@ -67,11 +73,14 @@ class MappingCache:
                 except LimitReached:
                     self._shrink(len(self._mappings) // 2)
                     mapping = map_file(Path(path), size, writable=self._writable)
+                if grows:
+                    mapping.reserved = 0
                 self._mappings[path] = mapping
                 self._alive[mapping] = path, identity
                 self._shrink(self._limit)
             else:
                 self._mappings.move_to_end(path)
+            mapping.use(_PART_BYTES)
             return mapping
 
     def drop(self, path: str) -> None:
@@ -106,14 +115,20 @@ class MappingCache:
 
 
 class FileQueue:
-    """The files of one directory. ``base`` is the first byte of a file, a multiple of ``file_bytes``."""
+    """The files of one directory. ``base`` is the first byte of a file, a multiple of ``file_bytes``.
 
-    def __init__(self, directory: Path, file_bytes: int, *, scratch: Path, mappings: MappingCache) -> None:
+    Files that ``grow`` have their full size at once and blocks by need, which :meth:`reserve` gives them.
+    """
+
+    def __init__(
+        self, directory: Path, file_bytes: int, *, scratch: Path, mappings: MappingCache, grow: bool = False
+    ) -> None:
         self.directory = directory
         self.file_bytes = file_bytes
         self._prefix = f"{directory}/"
         self._scratch = scratch
         self._mappings = mappings
+        self._grow = grow
         self._named: set[int] = set()  # files whose names this process has made durable
 
     def bases(self) -> list[int]:
@@ -138,14 +153,26 @@ class FileQueue:
 
     def allocate(self, base: int) -> bool:
         """Make the file at ``base``; False if it exists. Raises StoreFull."""
-        return allocate(self.path(base), self.file_bytes, self._scratch)
+        return allocate(self.path(base), self.file_bytes, self._scratch, reserved=FIRST_BLOCKS if self._grow else None)
+
+    def reserve(self, base: int, size: int) -> Mapping:
+        """Map the file at ``base``, and give its first ``size`` bytes, or some more, blocks if they may have none.
+
+        Each time it is twice as many as before. Raises StoreFull, and as :meth:`mapping`.
+        """
+        mapping = self.mapping(base)
+        if mapping.reserved < size:
+            wanted = min(self.file_bytes, max(2 * mapping.reserved, -(-size // FIRST_BLOCKS) * FIRST_BLOCKS))
+            reserve(self.path(base), wanted)
+            mapping.reserved = wanted
+        return mapping
 
     def mapping(self, base: int) -> Mapping:
         """Map the file at ``base``.
 
         Raises FileNotFoundError, StoreCorrupt for a file of another size, LimitReached.
         """
-        return self._mappings.get(self._name(base), self.file_bytes)
+        return self._mappings.get(self._name(base), self.file_bytes, grows=self._grow)
 
     def read(self, base: int, position: int, count: int) -> bytes:
         """Return ``count`` bytes of the file at ``base`` by a cold read, fewer only at its end.

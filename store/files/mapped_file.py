@@ -1,7 +1,8 @@
 """One preallocated file: it appears under its name in full length and is mapped as a whole.
 
-- Blocks are reserved by ``posix_fallocate`` before the first store: a store into a hole on a full disk is SIGBUS,
-  an allocation on a full disk is ENOSPC, which becomes :class:`StoreFull`.
+- Blocks are reserved by ``fallocate`` before the first store: a store into a hole on a full disk is SIGBUS, an
+  allocation on a full disk is ENOSPC, which becomes :class:`StoreFull`. A file that grows has all of its size at once,
+  and blocks for a part of it, as a broker's has; whoever stores behind that part reserves more before.
 - A file is made under a scratch name in the store's root and linked into its directory when it is whole. A process
   that is killed half-way leaves a scratch file, which recovery removes. It never leaves a short file among the data,
   which RocketMQ would refuse to load. If two processes make the same file at once, both find it made.
@@ -22,7 +23,7 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files.file_system import check_owner
 from rmqclient.store.files.sharing import OWN_DIRECTORY, OWN_FILE, share_directory, share_file
-from rmqclient.store.kernel._kernel import Mapping
+from rmqclient.store.kernel._kernel import Mapping, reserve_blocks
 
 SCRATCH_PREFIX = ".allocating-"
 
@@ -30,8 +31,10 @@ SCRATCH_PREFIX = ".allocating-"
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def allocate(path: Path, size: int, scratch: Path) -> bool:
+def allocate(path: Path, size: int, scratch: Path, *, reserved: int | None = None) -> bool:
     """Make ``path`` with ``size`` zero bytes, made first inside ``scratch``, a directory of the same file system.
+
+    Blocks are reserved for the first ``reserved`` bytes, or for all; :func:`reserve` reserves more.
 
     Returns False if it exists. Raises StoreFull without room, or another error of
     :func:`rmqclient.store.errors.as_store_error`; then nothing is left behind.
@@ -42,7 +45,7 @@ def allocate(path: Path, size: int, scratch: Path) -> bool:
         temporary = scratch_name(scratch)
         try:
             make_directory(path.parent)
-            _allocate_at(temporary, size)
+            _allocate_at(temporary, size, size if reserved is None else reserved)
             os.link(temporary, path)
         except FileExistsError:
             return False
@@ -72,11 +75,27 @@ def make_directory(path: Path) -> None:
         share_directory(path)
 
 
-def _allocate_at(path: Path, size: int) -> None:
+def _allocate_at(path: Path, size: int, reserved: int) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, OWN_FILE)
     try:
         share_file(descriptor, path.parent)
-        os.posix_fallocate(descriptor, 0, size)
+        if reserved < size and reserve_blocks(descriptor, reserved):
+            os.ftruncate(descriptor, size)
+        else:
+            os.posix_fallocate(descriptor, 0, size)
+    finally:
+        os.close(descriptor)
+
+
+def reserve(path: Path, size: int) -> None:
+    """Reserve blocks for the first ``size`` bytes of a file of the store. Raises StoreFull, and as :func:`open_plain`.
+
+    A file system that cannot do this has reserved all of them when the file was made.
+    """
+    descriptor = open_plain(path, os.O_RDWR)
+    try:
+        with store_errors(f"{path} cannot have blocks for {size} bytes"):
+            reserve_blocks(descriptor, size)
     finally:
         os.close(descriptor)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqclient.store import layout
+from rmqclient.store.append.admission import Own, Waits
 from rmqclient.store.append.appending import AppendFiles
 from rmqclient.store.append.preparer import Preparer
+from rmqclient.store.append.replicas import Replicas
 from rmqclient.store.kernel._kernel import (
     DELAYS,
     GIVEN_UP_TOPIC,
@@ -34,9 +36,11 @@ _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 class Appenders:
     """Makes the appenders of one process."""
 
-    def __init__(self, parts: Parts, disk: Disk) -> None:
+    def __init__(self, parts: Parts, disk: Disk, replicas: Replicas) -> None:
         self._parts = parts
-        self._files = AppendFiles(parts, disk)
+        self._disk = disk
+        self._replicas = replicas
+        self._files = AppendFiles(parts, disk, Own(replicas))
         self._preparers: dict[Appender, Preparer] = {}
 
     def appender(
@@ -45,16 +49,18 @@ class Appenders:
         encode_body: Callable[[object], bytes],
         *,
         prepare: bool = True,
+        admission: type[Waits] = Waits,
     ) -> Appender:
         """See :meth:`rmqclient.store.MessageStore.appender`."""
         state, config = self._parts.state, self._parts.config
+        files = AppendFiles(self._parts, self._disk, admission(self._replicas))
 
         def make_route(topic: str) -> Route:
             return self._route(topic, make_topic)
 
         appender = Appender(
             state.mapping,
-            self._files,
+            files,
             make_route,
             encode_body,
             log_file_bytes=config.commit_log_file_bytes,
@@ -76,7 +82,7 @@ class Appenders:
 
     def for_waiting(self) -> Appender:
         """Return what delivers messages that waited: to topics that are there, and to those where messages wait."""
-        return self.appender(self._parts.topics.queues, _encoded, prepare=False)
+        return self.appender(self._parts.topics.queues, _encoded, prepare=False, admission=Own)
 
     def settle(self) -> int:
         """See :meth:`rmqclient.store.MessageStore.settle_appends`."""

@@ -25,7 +25,10 @@ class _AppendFiles(Protocol):
     def queue_files(self, slot: int, count: int) -> tuple[Mapping, int, Mapping | None, int]: ...
     def repair(self) -> None: ...
     def check_room(self) -> None: ...
-    def check_primary(self) -> None: ...
+    @property
+    def admit(self) -> Callable[[], int]: ...
+    @property
+    def replicated(self) -> Callable[[int], int]: ...
     def month(self, now_ms: int) -> tuple[int, int]: ...
 
 class _GrantFiles(Protocol):
@@ -78,12 +81,26 @@ def decode(
     Raises ValueError when ``position`` is outside of ``buffer``.
     """
 
+def reserve_blocks(fd: int, size: int) -> bool:
+    """Give the first bytes of a file blocks on the disk. False if the file system cannot. Raises OSError.
+
+    Unlike ``posix_fallocate`` it never writes zeros in their place, which would undo a store of another process.
+    """
+
+def limit_resident(most: int) -> int:
+    """Set how many bytes of files may be resident in this process before it lets go of pages; return what it was.
+
+    At first 128 MiB. It looks after every 16 MiB that it has touched.
+    """
+
 @final
 class Mapping:
     """A shared mapping of a whole file, a buffer. It keeps no descriptor; the last reference unmaps it."""
 
     size: int
     writable: bool
+    reserved: int
+    """Bytes from its begin that have blocks on the disk, as far as its user knows: all, if nobody says otherwise."""
     def __new__(cls, fd: int, size: int, *, writable: bool = True) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
@@ -95,6 +112,13 @@ class Mapping:
 
     def show(self, fd: int) -> None:
         """Map another file, as long as this one, to the same address; who reads meanwhile sees words of one of them."""
+
+    def use(self, size: int) -> None:
+        """Say that ``size`` bytes of it are about to be touched by other code than the kernel's.
+
+        If more pages of files are resident than :func:`limit_resident` allows, the process then lets go of those of all
+        mappings that were used. They stay in the page cache, and each is found again at its next touch.
+        """
 
     def detach(self) -> None:
         """Map zeros over the file, so that its blocks can be freed. The address stays mapped. Raises OSError."""
@@ -213,6 +237,13 @@ class SendResult:
     def offset_message_id(self) -> str | None:
         """Address of the broker and commit log offset, as RocketMQ's ``offsetMsgId``; None for a store."""
 
+    @property
+    def replicated(self) -> bool | None:
+        """Whether as many replicas as the store waits for have the message. None: the send waited for no replica.
+
+        False: the store is set to go on without replicas, and has noted that they lack messages.
+        """
+
 def sent_result(
     queue: MessageQueue,
     queue_offset: int,
@@ -221,6 +252,7 @@ def sent_result(
     message_id: str,
     is_duplicate: bool = False,
     offset_message_id: str | None = None,
+    replicated: bool | None = None,
 ) -> SendResult:
     """Return the result of a send that took place elsewhere."""
 
@@ -1149,8 +1181,9 @@ class PlainSends:
     which also answers for every error: nothing was written then.
 
     ``queues_of`` returns how many queues of a topic such messages may go to, 0 for none. It is asked once for each
-    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``cluster`` becomes the
-    property CLUSTER of each message; WAIT is left out, so a store that flushes each message needs another way.
+    topic, and again after the 32-bit word at byte ``changes_at`` of ``shared`` has changed. ``added``, a
+    text of properties, ends those of each message; WAIT is left out, so a store that flushes each message needs another
+    way.
 
     ``template`` makes an answer in JSON: texts, each with the number of what follows it: 1 opaque, 2 msgId, 3 queueId,
     4 queueOffset, 0 nothing. ``language``, ``version`` and ``tail``, more fields, are for binary answers.
@@ -1166,7 +1199,7 @@ class PlainSends:
         changes_at: int,
         queues_of: Callable[[str], int],
         *,
-        cluster: str,
+        added: str,
         template: list[tuple[bytes, int]],
         language: int,
         version: int,

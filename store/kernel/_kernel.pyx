@@ -31,9 +31,9 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.errno cimport EBUSY, EINVAL, ESTALE, ETIMEDOUT, errno
+from libc.errno cimport EBUSY, EINTR, EINVAL, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 import os
@@ -124,6 +124,15 @@ cdef extern from "<sys/mman.h>" nogil:
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE
     void *MAP_FAILED
 
+cdef extern from "<fcntl.h>" nogil:
+    int c_open "open"(const char *path, int flags)
+    int fallocate(int fd, int mode, long offset, long size)
+    int O_RDONLY, O_CLOEXEC
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t c_read "read"(int fd, void *buffer, size_t size)
+    int c_close "close"(int fd)
+
 
 # --- constants, compared with store/layout.py when store is imported --------------------------------------------------
 
@@ -174,7 +183,7 @@ cdef enum:
     H_BYTES_BEFORE = 312
     H_OTHER_BYTES_BEFORE = 320
     H_FOLLOWING_LANES = 328
-    H_IS_REPLICA = 336
+    H_RESTRICTED = 336
     H_POISONED = 392
     H_DISK_FULL = 408
     H_MIN_OFFSET = 512
@@ -245,7 +254,7 @@ LAYOUT = {
     "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
     "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
     "header.bytes_before": H_BYTES_BEFORE, "header.other_bytes_before": H_OTHER_BYTES_BEFORE,
-    "header.following_lanes": H_FOLLOWING_LANES, "header.is_replica": H_IS_REPLICA,
+    "header.following_lanes": H_FOLLOWING_LANES, "header.restricted": H_RESTRICTED,
     "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
     "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
     "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
@@ -327,6 +336,7 @@ def elapsed():
     return elapsed_ns()
 
 include "memory.pxi"
+include "resident.pxi"
 include "record/text.pxi"
 include "record/properties.pxi"
 include "record/frame.pxi"

@@ -8,6 +8,13 @@ cdef class Mapping:
     cdef object __weakref__
     cdef readonly Py_ssize_t size
     cdef readonly bint writable
+    cdef public uint64_t reserved       # bytes from the begin that have blocks, as far as is known: no store goes behind
+    cdef uint64_t window                # the last one that was touched, see resident.pxi
+    cdef bint is_used                   # some of its pages may be resident: it stands in the chain of those
+    cdef PyObject *before               # in that chain
+    cdef PyObject *behind
+    cdef const unsigned char *end_word  # of a log file with pages that an Ahead keeps populated: the end of the log; else NULL
+    cdef uint64_t base                  # and where the file begins in the log
 
     def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
         cdef void *address
@@ -17,11 +24,13 @@ cdef class Mapping:
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
         self.address = <unsigned char *>address
-        self.size = size
+        self.size = self.reserved = size
         self.writable = writable
 
     def __dealloc__(self):
         global unmapped
+        if self.is_used:
+            leave_chain(self)
         if self.address != NULL:
             unmapped += 1
             munmap(self.address, self.size)
@@ -55,6 +64,9 @@ cdef class Mapping:
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
 
+    def use(self, Py_ssize_t size):
+        use(self, size)
+
     def detach(self):
         """Map zeros over the file, so that the file system can free the blocks of a removed file.
 
@@ -66,6 +78,16 @@ cdef class Mapping:
                            MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         if address == MAP_FAILED:
             raise OSError(errno, os.strerror(errno))
+
+
+def reserve_blocks(int fd, Py_ssize_t size):
+    cdef int failure = EINTR
+    with nogil:
+        while failure == EINTR:
+            failure = errno if fallocate(fd, 0, 0, size) else 0
+    if failure and failure != EOPNOTSUPP:
+        raise OSError(failure, os.strerror(failure))
+    return failure == 0
 
 
 cdef Mapping _clock = None  # what clock_words points to
@@ -81,7 +103,7 @@ def read_clock(Mapping words not None):
     clock_words = <Clock *>words.address
 
 
-cdef uint64_t unmapped = 1  # mappings of this process so far, under the GIL: at the same count a noted address is good
+cdef uint64_t unmapped = 1  # grows when a mapping goes, or its pages, under the GIL: at the same count a noted address is good
 
 
 cdef tuple borrowed(tuple files):

@@ -97,11 +97,13 @@ class ConsumeQueue:
     def file_for(self, queue_offset: int) -> tuple[Mapping, int]:
         """Return the file of an entry and the number of the file's first entry; make the file if it is missing.
 
+        Blocks are reserved for this entry, and for some behind it: ``reserved`` of the mapping says how many.
         Entries below the first one of a queue become pre-blank. Raises StoreFull.
         """
-        base = self.first_entry_of(queue_offset) * ENTRY.size
+        first = self.first_entry_of(queue_offset)
+        base = first * ENTRY.size
         is_new = self.files.allocate(base)
-        mapping, first = self.file_of(queue_offset)
+        mapping = self.files.reserve(base, (queue_offset + 1 - first) * ENTRY.size)
         if is_new and self.files.bases()[0] == base:
             for number in range(queue_offset - first):
                 ENTRY.pack_into(mapping, number * ENTRY.size, *layout.PRE_BLANK_ENTRY)
@@ -209,7 +211,7 @@ class ConsumeQueues:
     def __getitem__(self, queue: MessageQueue) -> ConsumeQueue:
         if queue not in self._queues:
             directory = self._root / DIRECTORY / queue.topic / str(queue.queue_id)
-            files = FileQueue(directory, self._file_bytes, scratch=self._root, mappings=self._mappings)
+            files = FileQueue(directory, self._file_bytes, scratch=self._root, mappings=self._mappings, grow=True)
             self._queues[queue] = ConsumeQueue(files)
         return self._queues[queue]
 

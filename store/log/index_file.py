@@ -48,6 +48,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.mapped_file import allocate, map_file, sync_directory, sync_file
 from rmqclient.store.kernel._kernel import Mapping, ReceivedMessage, index_key_hash
@@ -58,6 +59,8 @@ DIRECTORY = "index"
 _HEADER = layout.INDEX_HEADER
 _ENTRY = layout.INDEX_ENTRY
 _SLACK_MS = 1_000
+_COARSEST_NS = 2_000_000_000
+"""No file system's times are coarser. Two changes of a directory in one step of its time look like one."""
 """Entries keep whole seconds."""
 
 
@@ -144,7 +147,7 @@ class IndexFile:
 
 
 class IndexFiles:
-    """Every index file of a store, from the oldest to the newest."""
+    """Every index file of a store, from the oldest to the newest. Other processes add files and remove them."""
 
     def __init__(self, root: Path, slots: int, entries: int, mappings: MappingCache) -> None:
         self.slots = slots
@@ -153,6 +156,7 @@ class IndexFiles:
         self.file_bytes = file_bytes(slots, entries)
         self._root = root
         self._mappings = mappings
+        self._listed = _Listed(None, (), 0)
 
     def paths(self) -> list[Path]:
         """Return the paths of the files, in order; other names are ignored."""
@@ -208,7 +212,7 @@ class IndexFiles:
         A file that is removed meanwhile is skipped. Raises StoreCorrupt for a file of another size.
         """
         key_hash = index_key_hash(topic, key)
-        for path in reversed(self.paths()):
+        for path in reversed(self._known()):
             try:
                 file = self.open(path)
             except FileNotFoundError:
@@ -216,6 +220,32 @@ class IndexFiles:
             header = file.header
             if header.begin_timestamp - _SLACK_MS <= end_ms and begin_ms <= header.end_timestamp + _SLACK_MS:
                 yield from file.candidates(key_hash, begin_ms, end_ms)
+
+    def _known(self) -> tuple[Path, ...]:
+        """Return the paths as :meth:`paths`, without listing the directory when it has not changed."""
+        listed, now = self._listed, boottime()
+        try:
+            changed = self.directory.stat().st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        if changed == listed.changed and listed.is_settled:
+            return listed.paths
+        since = listed.since if changed == listed.changed else now
+        self._listed = _Listed(changed, tuple(self.paths()), since, is_settled=now - since > _COARSEST_NS)
+        return self._listed.paths
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The files of a directory that had been changed last at a time.
+
+    It is settled when that time had been seen so long before the listing that every later change has another one.
+    """
+
+    changed: int | None
+    paths: tuple[Path, ...]
+    since: int
+    is_settled: bool = False
 
 
 def file_bytes(slots: int, entries: int) -> int:

@@ -15,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from rmqclient.store import clock, layout
+from rmqclient.store.append import replicas
 from rmqclient.store.append.appending import repair
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
@@ -27,13 +28,15 @@ from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.recovery import counts, group_progress, recovery
+from rmqclient.store.recovery import counts, cutting, group_progress, recovery
 from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file, replica_mark, store_settings
+from rmqclient.store.settings import checkpoint, config_file, lineage, replica_mark, store_settings
+from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
+from rmqclient.store.settings.replication import read_replication
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
 from rmqclient.store.upkeep import compaction
@@ -144,10 +147,15 @@ def _touch(path: Path) -> None:
         os.close(descriptor)
 
 
-def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
-    """Become one of the processes that have the store open; the first one recovers it."""
+def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = False) -> SharedState:
+    """Become one of the processes that have the store open; the first one recovers it.
+
+    ``settling`` opens a primary that waits for what its replica has, too. Raises StoreUnsettled without it.
+    """
     if lock.try_exclusive(BROKER_BYTE):
         check_content(root, SCRATCH_PREFIX)
+        _note_a_loss(root)
+        _check_settled(root, settling=settling)
         if not clock.is_movable():  # what is made for a test may be lost
             warn_of_loss(root)
         state = _recover(root, config, lock)
@@ -156,13 +164,28 @@ def enter(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
+        _check_settled(root, settling=settling)
         return shared_state.attach(root)
     pid = lock.holder(BROKER_BYTE)
     raise StoreInUse(f"{root} is open in a RocketMQ broker (process {pid or 'unknown'}): stop it first")
 
 
+def _note_a_loss(root: Path) -> None:
+    """Let a primary that may have lost messages wait for its replica: it has had one, and the host was reset."""
+    had_a_replica = bool(lineage.read_lineage(root).epochs) and replica_mark.read_mark(root) is None
+    if had_a_replica and (root / ABORT).exists() and shared_state.leftover(root) is None:
+        replica_mark.write_mark(root, ReplicaMark("", "", clock.wall_ms(), Kind.UNSETTLED))
+
+
+def _check_settled(root: Path, *, settling: bool) -> None:
+    mark = replica_mark.read_mark(root)
+    if mark is not None and mark.kind is Kind.UNSETTLED and not settling:
+        raise replica_mark.unsettled(root)
+
+
 def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     log_files, queues = files_of(root, config, MappingCache(config.max_mapped_files))
+    cutting.finish(root, log_files)
     timeout_ms = config.lock_timeout_ms
     shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
     first = recovery.first_steps(root, log_files, queues, shared_state.leftover(root))
@@ -208,7 +231,8 @@ def _build(
     """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
     state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
     log_end = recovered.plan.log_end
-    state.is_replica = int(replica_mark.read_mark(root) is not None)
+    state.restricted = layout.RESTRICTED["replica"] if replica_mark.read_mark(root) is not None else 0
+    replicas.apply(state, read_replication(root))
     state.min_offset = recovered.plan.log_begin
     state.published_to = state.written_to = log_end
     state.last_store_timestamp = recovered.last_store_timestamp

@@ -1,25 +1,31 @@
 """Replica: a store becomes a copy of another one, or its own again. Both need the directory for themselves.
 
 ``become_replica`` is for a new directory, or for one that is a replica already: a store with messages of its own is
-refused, because they are in no other log. ``promote`` takes the mark away. The next opening then recovers the store as
-after a reboot: what its primary has delivered is found in the log, and no group stands behind the end of a queue.
+refused, because they may be in no other log. ``return_as_replica`` is for such a store, when it is known which of them
+those are. ``promote`` begins an epoch and takes the mark away. The next opening then recovers the store as after a
+reboot: what its primary has delivered is found in the log, and no group stands behind the end of a queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rmqclient.store.config import StoreConfig
+from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreInUse, StoreUnusable, store_errors
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
 from rmqclient.store.log.shape import is_empty
+from rmqclient.store.recovery import cutting
 from rmqclient.store.recovery.opening import files_of, make_root, settle_config
-from rmqclient.store.settings import replica_mark
-from rmqclient.store.settings.replica_mark import ReplicaMark
+from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.settings import checkpoint, replica_mark
+from rmqclient.store.settings.lineage import begin_lineage, begun, read_lineage, write_lineage
+from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
 
 _TIMEOUT_S = 120.0
 
@@ -35,27 +41,61 @@ def become_replica(root: Path, config: StoreConfig | None, mark: ReplicaMark) ->
     settled = settle_config(root, config)
     with _alone(root):
         known = replica_mark.read_mark(root)
+        if known is not None and known.kind is not Kind.FOLLOWER:
+            raise StoreUnusable(
+                f"{root} was a primary, and may have messages that no other store has: nothing was changed. `rmq "
+                "replica rejoin` shows them"
+            )
         if known is None and _has_messages(root, settled):
             raise StoreUnusable(
                 f"{root} holds messages of its own, and no other store has them: nothing was changed. Give a new "
                 "directory for the replica"
             )
         if known is None or (known.primary, known.broker) != (mark.primary, mark.broker):
-            replica_mark.write_mark(root, mark)
+            replica_mark.write_mark(root, replace(mark, cut_to=known.cut_to if known else -1))
+
+
+def return_as_replica(root: Path, mark: ReplicaMark, end: int) -> Path | None:
+    """Let a store that was a primary follow the one that took its place. ``mark.cut_to`` says where its log is cut.
+
+    The next opening cuts it: see :mod:`rmqclient.store.recovery.cutting`. ``end`` is where the log ends, as the caller
+    has seen it: raises StoreInUse when it ends elsewhere now, or a process has the store open. What stands behind the
+    cut is kept in ``diverged``, in the file that is returned. Raises StoreUnusable, StoreFull, StoreCorrupt.
+    """
+    make_root(root, create=False)
+    settled = settle_config(root, None)
+    with _alone(root):
+        if closed_end(root) != end:
+            raise StoreInUse(f"{root} was used in the meantime: nothing was changed. Look again")
+        files, _ = files_of(root, settled, MappingCache(settled.max_mapped_files))
+        kept = cutting.keep(root, files, mark.cut_to, end, read_lineage(root).newest)
+        replica_mark.write_mark(root, mark)
+    return kept
 
 
 def promote(root: Path) -> ReplicaMark:
-    """Make a replica a primary, for good; return whom it followed.
+    """Make a store that takes nothing of its own a primary, for good, in an epoch of its own; return what it was.
 
-    Raises StoreUnusable for a store that is no replica, StoreInUse while a process has it open.
+    Raises StoreUnusable for a store that is a primary, StoreInUse while a process has it open.
     """
     make_root(root, create=False)
     with _alone(root):
         mark = replica_mark.read_mark(root)
         if mark is None:
             raise StoreUnusable(f"{root} is no replica: nothing was changed")
+        known = begin_lineage(root)
+        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), mark.epoch)))
+        reach(CrashPoint.PROMOTION_EPOCH_WRITTEN)
         replica_mark.remove_mark(root)
     return mark
+
+
+def closed_end(root: Path) -> int:
+    """Return where the log of a store ends that the last process has closed. Raises StoreInUse without such a close."""
+    _, low_water = checkpoint.read(root)
+    if (root / ABORT).exists() or low_water is None:
+        raise StoreInUse(f"{root} was not closed in order: end every process that uses it, and look again")
+    return low_water.flushed_to
 
 
 @contextmanager

@@ -14,7 +14,7 @@ the seek.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
@@ -42,7 +42,7 @@ COUNTERS = ("delivered", "bytes_out", "failed", *layout.COUNTED)
 class GroupQueueSlot:
     """One slot, for the rare steps that are written in Python. For display, words are read without the mutex.
 
-    The group and the queue of a slot never change.
+    The group and the queue of a slot never change, and its number is used for no other slot.
     """
 
     def __init__(self, state: SharedState, number: int) -> None:
@@ -96,6 +96,11 @@ class GroupQueueSlot:
     def committed_offset(self) -> int:
         """Every message below it is finished."""
         return self.load("committed_offset")
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether the group was removed; nobody finds the slot any more."""
+        return self.load("paused") == layout.FORGOTTEN
 
     def acknowledged_bits(self) -> int:
         """Return the bitmap as one number, bit ``queue_offset % 2048``."""
@@ -266,13 +271,20 @@ class GroupTable:
 
     def __iter__(self) -> Iterator[GroupQueueSlot]:
         self._read_on()
-        return iter(list(self._slots))
+        return iter([slot for slot in self._slots if not slot.is_forgotten])
+
+    def numbered(self, number: int) -> GroupQueueSlot | None:
+        """Return a slot by its number, forgotten or not; None if no group has it yet."""
+        self._read_on()
+        return self._slots[number] if number < len(self._slots) else None
 
     def find(self, group: str, queue_slot: int) -> GroupQueueSlot | None:
-        """Return the slot of a group for a queue, None when the group never had the queue."""
-        if (group, queue_slot) not in self._by_key:
+        """Return the slot of a group for a queue, None when the group never had the queue, or was forgotten."""
+        found = self._by_key.get((group, queue_slot))
+        if found is None or found.is_forgotten:
             self._read_on()
-        return self._by_key.get((group, queue_slot))
+            found = self._by_key.get((group, queue_slot))
+        return None if found is None or found.is_forgotten else found
 
     def find_or_add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
         """Return the slot; make it with ``committed_offset`` when the group never had the queue. Raises TableFull."""
@@ -302,6 +314,19 @@ class GroupTable:
                 reach(CrashPoint.GROUP_SLOT_FILLED)
             self._state.group_queue_count = first + len(committed_offsets)
             return True
+
+    def forget(self, groups: Collection[str]) -> None:
+        """Let nobody find the slots of these groups any more. The caller holds the table mutex, so that nobody joins.
+
+        The slots stay in use until the runtime file is made anew, because processes know them by their numbers. A
+        death on the way leaves the group in some queues: forgetting it again goes on. Raises StoreBusy.
+        """
+        for slot in self:
+            if slot.group in groups:
+                with slot.locked(self._lock_timeout_ms):
+                    slot.store("owner", 0)
+                    slot.store("epoch", slot.load("epoch") + 1)
+                    slot.store("paused", layout.FORGOTTEN)
 
     def groups(self) -> list[str]:
         """Return the names of all groups, sorted."""

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
-from rmqclient.store.errors import ClientIdInUse, SubscriptionMismatch, TableFull
+from rmqclient.store.errors import ClientIdInUse, QueueOwned, SubscriptionMismatch, TableFull
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.kernel._kernel import java_hash
 from rmqclient.store.message_queue import MessageQueue
@@ -141,6 +141,19 @@ class MemberTable:
         self._state.words.add(self._slots.at(slot, "incarnation"), 1)
         self._slots.disown(slot)
         self._state.signal_membership()
+
+    def forget(self, groups: Collection[str]) -> None:
+        """Forget groups, with their places in all queues. Raises QueueOwned while one has a member, StoreBusy."""
+        state = self._state
+        with state.locked(state.table_mutex, self.lock_timeout_ms):  # nobody joins meanwhile
+            for member in self.all():
+                if member.group in groups:
+                    raise QueueOwned(
+                        f"group {member.group!r} has a member that runs, {member.client_id!r} of process {member.pid}: "
+                        "stop it first"
+                    )
+            self._groups.forget(groups)
+        state.signal_membership()
 
     def beat(self, slot: int) -> None:
         """Show that this process runs."""

@@ -23,9 +23,15 @@ published_to                 append mutex        acquire it, then read any recor
 flushed_to, poisoned         flush mutex         at any time; a lower flushed_to than the truth costs one needless flush
 flush_word, flush_waiters,   atomic              sleep on it; a ring too many costs a needless look, and sleepers whose
 prepare_word, removed_word,                      ring was lost wake by themselves
-membership_word
+membership_word,
+replica_word
 following_lanes              atomic              nobody but the waker; a bit too many costs one needless wake-up
-is_replica                   the builder         at any time: it stays as long as the file
+restricted                   the builder, topic  at any time: "replica" stays as long as the file, the others change
+                             byte                when a server starts
+replicated_to,               the process that    at any time; both are true when they are said, and the lease ends by
+replica_lease                sends the log       itself when that process is dead
+replica_timeout_ms           topic byte          at any time
+is_missing                   topic byte          after an append; a wrong 0 costs a look at replication.json
 disk_full                    atomic              appends look again when it is set; a wrong 0 lasts a second
 min_offset                   atomic              acquire it when a file is missing; never falls. It is raised before
                                                  files are removed; after a crash the next pass removes the files below
@@ -134,7 +140,11 @@ class SharedState:
     progress_to = _Word("progress_to")
     bytes_before = _Word("bytes_before")
     other_bytes_before = _Word("other_bytes_before")
-    is_replica = _Word("is_replica")
+    restricted = _Word("restricted")
+    replicated_to = _Word("replicated_to")
+    replica_lease = _Word("replica_lease")
+    replica_timeout_ms = _Word("replica_timeout_ms")
+    is_missing = _Word("is_missing")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
     disk_full = _Word("disk_full")
@@ -155,6 +165,11 @@ class SharedState:
         self.append_mutex = RobustMutex(mapping, header["append_mutex"])
         self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
         self.table_mutex = RobustMutex(mapping, header["table_mutex"])
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store follows another one."""
+        return bool(self.restricted & layout.RESTRICTED["replica"])
 
     def text(self, at: int, size: int) -> str:
         """Return ``size`` bytes at ``at`` as text. The bytes must not change any more."""

@@ -139,7 +139,7 @@ class _Shared:
         self._workers = WorkerTable(root, state, self.lock, 0)
         self._times = StoreTimes(view)
         self._ordered: list[tuple[GroupQueueSlot, str, int]] = []
-        self._ordered_for = 0, 0
+        self._ordered_for = 0, 0, 0
 
     def sample(self) -> Sample:
         self._times.release()
@@ -205,17 +205,18 @@ class _Shared:
             )
 
     def _in_order(self, queue_count: int) -> list[tuple[GroupQueueSlot, str, int]]:
-        """Return slots, groups and slots of queues, by group, topic and queue id. Slots are only ever added."""
+        """Return slots, groups and slots of queues, by group, topic and queue id."""
         slots = list(self._groups)
-        if (len(slots), queue_count) != self._ordered_for:
+        changes = self._state.group_queue_count, len(slots), queue_count  # slots are only ever added, or forgotten
+        if changes != self._ordered_for:
             known = [(slot, slot.group, slot.queue_slot) for slot in slots]
             known = [each for each in known if each[2] < queue_count and each[1] != TRANSACTION_GROUP]
             self._ordered = sorted(known, key=lambda each: (each[1], self._topics.queue(each[2])))
-            self._ordered_for = len(slots), queue_count
+            self._ordered_for = changes
         return self._ordered
 
     def _calls(self, queues: list[QueueSample], members: tuple[MemberInfo, ...]) -> Iterator[CallSample]:
-        state, groups, now = self._state, list(self._groups), boottime()
+        state, now = self._state, boottime()
         alive = {member.key: member for member in members}
         column: Callable[[str], list[int]] = lambda word: state.column(  # noqa: E731
             running_slot_at(0) + layout.RUNNING_SLOT.at[word], layout.RUNNING_SLOT.size, state.running_count
@@ -225,9 +226,9 @@ class _Shared:
                 continue
             fields = layout.RUNNING_SLOT.read(state.mapping, running_slot_at(number))
             member = alive.get((fields["member"], fields["incarnation"]))
-            if member is None or fields["group_queue"] >= len(groups) or not fields["began"]:
+            slot = self._groups.numbered(fields["group_queue"])
+            if member is None or slot is None or not fields["began"]:
                 continue
-            slot = groups[fields["group_queue"]]
             if slot.queue_slot < len(queues):
                 age_s = max(0, now - fields["began"]) / 1e9
                 place = slot.group, queues[slot.queue_slot].queue, fields["queue_offset"], fields["last_offset"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -208,8 +208,11 @@ def write_consumer_offsets(
     root: Path,
     offsets: Mapping[tuple[str, str], Mapping[int, int]],
     announce: Callable[[int], None] = lambda _: None,
+    forgotten: Collection[str] = (),
 ) -> int:
     """Write ``offsets`` over those of the same queues, keep all others, and return the digest of the new file.
+
+    What the file says of ``forgotten`` groups is left out.
 
     The digest is what :func:`consumer_offsets_digest` returns until another program writes the file. ``announce`` gets
     the digest before the file is written, so that a process killed in between leaves a file whose digest was announced.
@@ -222,6 +225,7 @@ def write_consumer_offsets(
     path = root / CONSUMER_OFFSETS_FILE
     whole = document.read(path) or {}
     table = document.table(path, whole, "offsetTable")
+    table = {key: queues for key, queues in table.items() if key.partition("@")[2] not in forgotten}
     for (topic, group), queues in offsets.items():
         if not (is_name(topic) and is_name(group)):
             raise InvalidName(f"topic {topic!r}, group {group!r}: not 1 to 127 characters of %|a-zA-Z0-9_-")

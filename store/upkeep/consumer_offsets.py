@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rmqclient.store.files.file_lock import TOPIC_BYTE
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupTable
@@ -18,15 +20,20 @@ class ConsumerOffsets:
         self._topics = parts.topics
         self._groups = groups
 
-    def persist(self) -> None:
-        """Write the file, unless there is no group yet. Raises StoreBusy, StoreFull, DiskFailed."""
+    def persist(self, forgotten: Collection[str] = ()) -> None:
+        """Write the file, unless there is no group yet, and take forgotten groups out of it.
+
+        Raises StoreBusy, StoreFull, DiskFailed.
+        """
         with self._lock.held(TOPIC_BYTE):
             table: dict[tuple[str, str], dict[int, int]] = {}
             for slot in self._groups:
                 queue = self._topics.queue(slot.queue_slot)
                 table.setdefault((queue.topic, slot.group), {})[queue.queue_id] = slot.committed_offset
-            if table:
-                self._state.offsets_digest = config_file.write_consumer_offsets(self._root, table, self._announce)
+            if table or forgotten:
+                self._state.offsets_digest = config_file.write_consumer_offsets(
+                    self._root, table, self._announce, forgotten
+                )
 
     def _announce(self, digest: int) -> None:
         # The process that wrote the file last may have died before it could record the digest.

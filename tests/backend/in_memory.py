@@ -22,7 +22,7 @@ from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.backend.updates import MessageUpdates
 from rmqclient.codecs import encoded
-from rmqclient.errors import GroupKept, OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
+from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClosed
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import group_and_member
@@ -165,8 +165,8 @@ class InMemoryBackend:
         del group
         return [as_seen(progress) for progress in self._groups.all()]
 
-    def remove_group(self, group: str) -> NoReturn:
-        raise GroupKept(f"group {group!r} stays as long as this process")
+    def remove_group(self, group: str) -> None:
+        self._groups.forget(group)
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         del at_ms

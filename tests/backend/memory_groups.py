@@ -73,6 +73,10 @@ class MemoryGroups:
     def all(self) -> list[Progress]:
         return list(self._progress.values())
 
+    def forget(self, group: str) -> None:
+        with self.log.lock:
+            self._progress = {key: each for key, each in self._progress.items() if key[0] != group}
+
     def join(self, group: str, topic: str, client_id: str, subscription: str, wake_slot: int) -> Seat:
         with self.log.lock:
             for seat in self.seats.values():

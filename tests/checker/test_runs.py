@@ -56,6 +56,7 @@ def checked(*options: str) -> dict[str, Any]:
 @pytest.mark.guarantee("G6")
 @pytest.mark.guarantee("G7")
 @pytest.mark.guarantee("G8")
+@pytest.mark.sweep
 def test_kills_stops_and_churn_break_no_promise() -> None:
     print(f"seed {SEED}")
     verdict = checked("--messages", "200000", "--seed", str(SEED))

@@ -50,8 +50,10 @@ def consuming(place: Place, app: App, config: ConsumerConfig = QUICK) -> Iterato
         yield consumer
     finally:
         consumer.stop_taking()
-        assert consumer.drain(10) == 0
-        consumer.close()
+        try:
+            assert consumer.drain(10) == 0
+        finally:
+            consumer.close()
 
 
 def wait_for(condition: Callable[[], object], what: str, *, timeout_s: float = 10.0) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rmqclient import App, Message, Producer
 from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.errors import NotOnCluster
 from rmqclient.message import ReceivedMessage
 from tests.support.cluster.keeping_cluster import keeping_cluster
 
@@ -47,3 +48,27 @@ def test_a_message_whose_handler_fails_once_is_handled_again_and_all_are_committ
         assert kept.bodies(retries) == [b"bad"]
         assert sum(kept.committed(group, f"{prefix}orders").values()) == 5
         assert kept.committed(group, retries) == {("broker-a", 0): 1}
+
+
+def test_durable_steps_are_refused_before_the_first_one_runs() -> None:
+    with keeping_cluster(topics={"orders": 1}) as kept:
+        url = f"rocketmq://{kept.cluster.address}"
+        app, ran, refused = App(url), list[str](), threading.Event()
+
+        @app.handler("orders", group="shop")
+        def handle(message: ReceivedMessage) -> None:
+            with pytest.raises(NotOnCluster, match=r"message\.steps"):
+                message.steps("charge", lambda: ran.append("charge"))
+            refused.set()
+
+        with Producer(url) as producer:
+            producer.send(Message("orders", b"one"))
+            with pytest.raises(NotOnCluster, match=r"signal\(\)"):
+                producer.signal("0A010203000018B4AAC21D6F3B5C0001", "approved", group="shop")
+        consumer = PushConsumer(url, list(app.handlers))
+        consumer.start()
+        assert refused.wait(PATIENCE_S)
+        consumer.stop_taking()
+        assert consumer.drain(PATIENCE_S) == 0
+        consumer.close()
+        assert ran == []

@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
+from rmqclient.store.settings.replication import Replication
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
 from tests.crash.processes.scenarios.databases import connector_beside, fill_outbox, open_books
@@ -26,6 +27,8 @@ OUTBOX = (CrashPoint.OUTBOX_CLAIMED, CrashPoint.OUTBOX_SENT)
 CRON = (CrashPoint.CRON_CALLED, CrashPoint.CRON_SENT)
 INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COMMITTED)
 REPLICA = range(CrashPoint.REPLICA_ENTRIES_WRITTEN, CrashPoint.REPLICA_PUBLISHED + 1)
+RETURNS = range(CrashPoint.CUT_ANNOUNCED, CrashPoint.PROMOTION_EPOCH_WRITTEN + 1)
+ACKS = range(CrashPoint.REPLICATION_TEMPORARY, CrashPoint.REPLICATED_SAID + 1)
 COMPACTION = range(CrashPoint.COMPACTION_HALF_WRITTEN, CrashPoint.COMPACT_TOPIC_NAMED + 1)
 
 ONE_ROUND = {
@@ -38,6 +41,8 @@ BY_NAME: dict[int, str] = {
     **dict.fromkeys(CRON, "tick"),
     **dict.fromkeys(COMPACTION, "compact"),
     **dict.fromkeys(REPLICA, "replicate"),
+    **dict.fromkeys(ACKS, "send_replicated"),
+    **dict.fromkeys(RETURNS, "swap_roles"),
     **dict.fromkeys(TRANSACTION, "check"),
     CrashPoint.OTHER_QUEUE_PUBLISHED: "decide",
     CrashPoint.COMMIT_HALF_BACK: "commit",
@@ -103,6 +108,7 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
     # Then the store is whole
     abandon(store)
     with open_store(root, SMALL, housekeeping=False) as again:
+        again.replicas.configure(Replication())
         appender_of(again).append(Message(TOPIC, b"after"))
     assert reference.check_store(root) == []
     assert stored_bodies(root)[-1] == b"after"

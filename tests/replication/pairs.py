@@ -128,9 +128,9 @@ class Process:
         self.kill()
 
 
-def serve(root: Path, ha_port: int = 0, port: int = 0) -> Process:
+def serve(root: Path, *more: str, ha_port: int = 0, port: int = 0) -> Process:
     """Start a primary with its broker."""
-    return Process("serve", str(root), "--listen", f"127.0.0.1:{port}", "--ha-listen", f"127.0.0.1:{ha_port}")
+    return Process("serve", str(root), "--listen", f"127.0.0.1:{port}", "--ha-listen", f"127.0.0.1:{ha_port}", *more)
 
 
 def follow(root: Path, primary: Process, *more: str) -> Process:

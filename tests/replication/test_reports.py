@@ -10,6 +10,7 @@ import pytest
 
 from rmqclient.errors import LogsDiffer, NotFlushed
 from rmqclient.replication.frames import FrameReader, ReportReader, frame, report
+from rmqclient.replication.handshake import MAGIC, MAGIC_BYTES
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, open_store
@@ -27,10 +28,16 @@ class Scripted:
         self._reports: list[int] = []
 
     def accept(self) -> socket.socket:
-        """Return the next connection of a replica."""
+        """Return the next connection of a replica that takes this for a stock primary."""
         self._listening.settimeout(60)
-        connection, _ = self._listening.accept()
-        connection.settimeout(60)
+        while True:
+            connection, _ = self._listening.accept()
+            connection.settimeout(60)
+            if connection.recv(8, socket.MSG_PEEK | socket.MSG_WAITALL) != MAGIC_BYTES:
+                break
+            connection.recv(8)
+            connection.sendall(frame(MAGIC, b""))  # as stock ones do, after 5 s
+            connection.close()
         self._reader, self._reports = ReportReader(), []
         return connection
 
@@ -131,7 +138,7 @@ def test_a_primary_sends_from_the_reported_byte_on_in_frames_that_cross_no_file(
                 connection.sendall(report(begin))
                 reader, received, at = FrameReader(), b"", begin
                 while at < len(content):
-                    for offset, part in reader.feed(connection.recv(1 << 16)):
+                    for offset, part, _ in reader.feed(connection.recv(1 << 16)):
                         assert offset == at
                         assert not part or (offset + len(part) - 1) // SMALL.commit_log_file_bytes == (
                             offset // SMALL.commit_log_file_bytes

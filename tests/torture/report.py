@@ -15,8 +15,8 @@ _HEAD = """\
 # What the rigs found
 
 Written by `make torture` (`python -m tests.torture`) from `tests/torture/results/`; a quick part of every rig is in
-`make test`. A run is repeated with `python -m tests.torture RIG --seed SEED --rounds ROUNDS`. Each rig tries to refute
-a claim; figures that would refute it are 0 or stand under "Refuted".
+`make test-all`. A run is repeated with `python -m tests.torture RIG --seed SEED --rounds ROUNDS`. Each rig tries to
+refute a claim; figures that would refute it are 0 or stand under "Refuted".
 """
 
 

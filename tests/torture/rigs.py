@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
+from tests.torture.replicas import replication
 from tests.torture.result import Rig
 from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
 from tests.torture.steps import steps
-from tests.torture.wholes import archives, checker, cluster, dashboard, images, power, spark_restarts
+from tests.torture.wholes import archives, checker, cluster, dashboard, images, memory, power, spark_restarts
 
 RIGS: dict[str, Rig] = {
     rig.name: rig
@@ -20,6 +21,7 @@ RIGS: dict[str, Rig] = {
         delays.RIG,
         images.RIG,
         power.RIG,
+        replication.RIG,
         failed_flush.RIG,
         flips.RIG,
         fuzz.RIG,
@@ -40,5 +42,6 @@ RIGS: dict[str, Rig] = {
         serve_languages.RIG,
         serve_soak.RIG,
         dashboard.RIG,
+        memory.RIG,
     )
 }

@@ -188,10 +188,10 @@ def group_clone(
 @with_store
 @with_output
 def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output: str, query: str | None) -> None:
-    """Let the brokers of a cluster forget GROUP, which nobody runs: its offsets, its settings, its waiting retries.
+    """Forget GROUP, which nobody runs: its offsets, its settings, its waiting retries.
 
-    Prints where it stood, in lines that `group seek --to-file` takes. Dead letters stay. A store on this host keeps its
-    groups: there, `group seek --to latest` ends the lag of one.
+    Prints where it stood, in lines that `group seek --to-file` takes. Messages and dead letters stay. A consumer that
+    joins under the name later is a new group.
     """
     with opened_admin(root) as admin:
         stood = admin.remove_group(group_name, dry_run=True)
@@ -200,7 +200,7 @@ def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output
             confirm(f"forget {group_name}, with {len(stood)} queues and {behind} messages behind?", yes=yes)
             admin.remove_group(group_name)
             if admin.lag(group_name):
-                click.echo(f"{group_name}: the server has kept its offsets, as `rmq serve` does", err=True)
+                click.echo(f"{group_name}: the server has kept its offsets", err=True)
     write([status.lag_row(lag) for lag in stood], output=output, query=query)
 
 

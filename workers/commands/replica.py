@@ -68,10 +68,15 @@ def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: st
 @with_store
 @with_output
 def show(root: Path | str, output: str, query: str | None) -> None:
-    """Show how a replica stands: what it has, what it lacks, and when its primary was heard last."""
+    """Show how a store stands: what it has, what a replica lacks, its epoch, and when its primary was heard last.
+
+    Of a store that others follow: what sends wait for, and what replicas have.
+    """
+    from rmqclient.replication.acks.standing import standing
     from rmqclient.replication.promotion import status
 
-    with opening(root, lambda: contextlib.nullcontext(status(_directory(root)))) as found:
+    directory = _directory(root)
+    with opening(root, lambda: contextlib.nullcontext(standing(directory) or status(directory))) as found:
         write([asdict(found)], output=output, query=query)
 
 
@@ -82,13 +87,44 @@ def show(root: Path | str, output: str, query: str | None) -> None:
 def promote(root: Path | str, force: bool, output: str, query: str | None) -> None:
     """Make the replica a primary, for good, when the host of its primary is lost.
 
-    `rmq replica follow` must have ended. See to it that nothing is sent to the old primary any more: nobody here can
-    know whether it runs.
+    `rmq replica follow` must have ended. The old primary is told that it is none any more, when it can be reached: now,
+    or later by `rmq serve --ha-listen` here. Until then see to it that nothing is sent to it.
     """
     from rmqclient.replication import promotion
 
     with opening(root, lambda: contextlib.nullcontext(promotion.promote(_directory(root), force=force))) as found:
         write([asdict(found)], output=output, query=query)
+
+
+@replica.command("rejoin")
+@click.argument("primary", metavar="HOST:PORT")
+@with_store
+@click.option("--broker", metavar="HOST:PORT", help="Where the primary answers requests.  [default: the port before]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_output
+def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output: str, query: str | None) -> None:
+    """Make a store that was a primary a replica of the one that took its place, at HOST:PORT.
+
+    Shows what only this store has: bytes, messages, and the seconds in which they were sent. These bytes are kept in a
+    file below `diverged`, and cut off. Every process that uses the store must have ended. `rmq replica follow` is next.
+    """
+    from rmqclient.errors import FrameError
+    from rmqclient.replication.returning import rejoining
+
+    directory = _directory(root)
+    try:
+        with opening(root, lambda: contextlib.nullcontext(rejoining.look(directory, primary))) as found:
+            write([asdict(found)], output=output, query=query)
+    except (OSError, FrameError, ValueError) as error:
+        raise click.ClickException(f"{primary} does not answer as a primary: {error}. Nothing was changed") from error
+    what = f"{found.cut_messages} messages ({found.cut_bytes} bytes) that only {directory} has"
+    if not yes:
+        click.confirm(f"Put aside {what}, and follow {primary}?", abort=True, err=True)
+    with opening(root, lambda: contextlib.nullcontext(rejoining.rejoin(directory, found, broker))) as kept:
+        click.echo(
+            f"{directory} follows {primary} from byte {found.cut_to}" + (f"; {kept} keeps the rest" if kept else ""),
+            err=True,
+        )
 
 
 def _directory(root: Path | str) -> Path:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -45,7 +46,19 @@ after a kill."""
 LOOK_EVERY_S = 20.0
 """[rocketmq.client.rebalance.waitInterval]"""
 
+_SHORTEST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 1.0
+
 _log = logging.getLogger(__name__)
+
+
+def pause_s(took_s: float) -> float:
+    """Return how long to wait after a question about the members that took so long, in seconds.
+
+    When thousands of members start, every one of them is told of every other. Brokers that are busy with answers are
+    asked less often, at last once a second. [5.x: 1 s, rocketmq.client.rebalance.minInterval]
+    """
+    return min(max(_SHORTEST_PAUSE_S, 20 * took_s), _LONGEST_PAUSE_S)
 
 
 class ClusterMembers:
@@ -132,6 +145,10 @@ class _Group:
         self.offsets = offsets
         self.members = None if broadcast else MemberList(client, name)
         self.memberships: list[ClusterMembership] = []
+        self.is_asked_for_soon = False
+        """Whether the keeper is about to ask who is in it."""
+        self.not_before = 0.0
+        """Monotonic, s: when a notice may lead to the next question."""
 
 
 class _Client:
@@ -226,12 +243,21 @@ class _Client:
             self._subscriptions.remove(membership.group)
 
     def _notified(self, notice: Frame, address: str) -> None:
-        """A broker says that the members of a group have changed."""
+        """A broker says that the members of a group have changed. All brokers say so: one question is enough."""
         del address
         name = request_fields(notice)["consumerGroup"]
         group = self._groups.get(name)
-        if group is not None:
-            self._keeper.after(0.0, lambda: self._ask(name, group))
+        if group is not None and not group.is_asked_for_soon:
+            group.is_asked_for_soon = True
+            delay_s = max(0.0, group.not_before - time.monotonic())
+            self._keeper.after(delay_s, lambda: self._ask_as_notified(name, group))
+
+    def _ask_as_notified(self, name: str, group: _Group) -> None:
+        group.is_asked_for_soon = False  # a notice from now on may be about a later change than the answer
+        begun = time.monotonic()
+        self._ask(name, group)
+        ended = time.monotonic()
+        group.not_before = ended + pause_s(ended - begun)
 
     def _ask(self, name: str, group: _Group) -> None:
         if group.members is None or not group.memberships:

@@ -38,7 +38,7 @@ from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue, boottime
 
 _COURTESY_S = 10.0
-_PAUSES_S = (0.05, 0.1, 0.2, 0.5)
+PAUSES_S = (0.05, 0.1, 0.2, 0.5)
 """Between two tries to take a queue; the last one repeats."""
 _UNREACHABLE_PAUSE_S = 2.0
 
@@ -138,7 +138,7 @@ class ClusterMembership:
             self._unreachable[queue.broker_name] = time.monotonic() + _UNREACHABLE_PAUSE_S
             return None
         if granted is None:
-            pause_s = _PAUSES_S[min(tries, len(_PAUSES_S) - 1)]
+            pause_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
             self._tries[queue] = first, time.monotonic() + pause_s, tries + 1
             return None
         self._tries.pop(queue, None)

@@ -37,9 +37,12 @@ class RmqConfig(AppConfig):
         from rmqclient.frameworks.django.task_api import task_backends
         from rmqclient.frameworks.django.task_backend import RmqBackend
 
+        taken: set[tuple[str, str]] = set()
         for backend in task_backends.all():
             if isinstance(backend, RmqBackend):
-                app.handlers += backend.handlers()
+                handlers = {(each.topic, each.group): each for each in backend.handlers()}
+                app.handlers += [each for place, each in handlers.items() if place not in taken]
+                taken |= handlers.keys()  # backends of one group share its dead letters
 
 
 def _has_tasks() -> bool:

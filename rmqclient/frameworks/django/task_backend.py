@@ -41,7 +41,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils import timezone
 
 from rmqclient.errors import HandlerError, InvalidName
-from rmqclient.failures.retry import RetryPolicy
+from rmqclient.failures.retry import RetryPolicy, dead_letter_topic
 from rmqclient.frameworks.django.application import app
 from rmqclient.frameworks.django.sending import send_on_commit
 from rmqclient.frameworks.django.settings import given
@@ -53,7 +53,7 @@ from rmqclient.frameworks.django.task_api import (
     TaskResultStatus,
     task_enqueued,
 )
-from rmqclient.frameworks.django.task_runs import run_task
+from rmqclient.frameworks.django.task_runs import end_dead_task, run_task
 from rmqclient.handler import Handler
 from rmqclient.message import Message
 
@@ -121,17 +121,22 @@ class RmqBackend(BaseTaskBackend):
         return f"{PREFIX}{queue_name}" if self.alias == "default" else f"{PREFIX}{self.alias}-{queue_name}"
 
     def handlers(self) -> list[Handler]:
-        """Return one handler for each queue. Raises InvalidName and HandlerError."""
+        """Return one handler for each queue, and one for dead letters if there are results to end.
+
+        Raises InvalidName and HandlerError.
+        """
+        group = self.settings.group
+        dead = Handler(topic=dead_letter_topic(group), group=f"{group}-dead", function=end_dead_task)
         return [
             Handler(
                 topic=self.topic_of(queue),
-                group=self.settings.group,
+                group=group,
                 threads=self.settings.threads,
                 retry=self.settings.retry,
                 function=run_task,
             )
             for queue in sorted(self.queues)
-        ]
+        ] + [dead] * self.settings.results
 
     def validate_task(self, task: Task) -> None:
         """Raise InvalidTask for a task that this backend cannot run."""

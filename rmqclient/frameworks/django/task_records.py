@@ -1,7 +1,7 @@
 """Task records: what became of each task, in a table that every process sees.
 
 The row is written by the transaction that enqueues the task, and by the worker at the begin and the end of each
-attempt. A worker that dies leaves the task RUNNING until the next attempt begins.
+attempt. A worker that dies leaves the task RUNNING until the next attempt begins, or its message is a dead letter.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from rmqclient.frameworks.django.models import TaskRecord
@@ -46,6 +48,23 @@ def note(database: str, result: TaskResult, returned: Any) -> None:
     row.errors = [*earlier, *({"attempt": result.attempts, **dataclasses.asdict(each)} for each in result.errors)]
     row.return_value = returned
     row.save(using=database)
+
+
+def give_up(backend: str, database: str, result_id: str, error: TaskError, stored_at: datetime) -> TaskResult | None:
+    """Let a task have FAILED that nobody ended, and return it; None if it has ended, or was sent again since then."""
+    row = TaskRecord.objects.using(database).filter(id=result_id, backend=backend).first()
+    if row is None or row.status not in (TaskResultStatus.READY, TaskResultStatus.RUNNING):
+        return None
+    stored_at = stored_at if settings.USE_TZ else timezone.make_naive(stored_at)
+    if row.last_attempted_at is not None and row.last_attempted_at > stored_at:
+        return None
+    row.status, row.finished_at = TaskResultStatus.FAILED, timezone.now()
+    row.errors = [*row.errors, {"attempt": len(row.worker_ids), **dataclasses.asdict(error)}]
+    row.save(using=database)
+    try:
+        return found(backend, database, result_id)
+    except ImportError:  # that is why it failed
+        return None
 
 
 def found(backend: str, database: str, result_id: str) -> TaskResult:

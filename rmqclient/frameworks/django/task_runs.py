@@ -2,6 +2,9 @@
 
 A task that raises is READY again as long as the retry policy of its backend has another attempt for it; then it has
 FAILED, and its message is a dead letter. ``task_started`` is sent for each attempt, ``task_finished`` at the end.
+
+A worker that was killed at every attempt has said none of this. So a handler reads the dead letters of the tasks, and
+ends those that still look as if they ran.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import dataclasses
 import os
 import socket
 import traceback
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -17,6 +21,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.module_loading import import_string
 
+from rmqclient.failures.failure import DEATH, history
 from rmqclient.failures.retry import Outcome
 from rmqclient.frameworks.django.task_api import (
     Task,
@@ -48,6 +53,29 @@ def run_task(message: ReceivedMessage) -> None:
     _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=timezone.now(), _return_value=returned)
     _note(backend, result, returned)
     task_finished.send(type(backend), task_result=result)
+
+
+class WorkerDied(Exception):
+    """Of a failed task: the processes died that ran it, or lost its message."""
+
+
+def end_dead_task(message: ReceivedMessage) -> None:
+    """Let a task have FAILED whose message is a dead letter, if no worker has written that down."""
+    from rmqclient.frameworks.django.task_records import give_up
+
+    sent = orjson.loads(message.body)
+    backend = task_backends[sent["backend"]]
+    stored_at = datetime.fromtimestamp(message.store_timestamp / 1000, UTC)
+    result = give_up(sent["backend"], backend.settings.alias, sent["id"], _last_error(message), stored_at)
+    if result is not None:
+        task_finished.send(type(backend), task_result=result)
+
+
+def _last_error(message: ReceivedMessage) -> TaskError:
+    last = (history(message.properties) or [{}])[-1]
+    name, text = str(last.get("error", DEATH)), str(last.get("text", ""))
+    path = f"{__name__}.{WorkerDied.__name__}" if name == DEATH else name if "." in name else f"builtins.{name}"
+    return TaskError(exception_class_path=path, traceback=str(last.get("trace") or text))
 
 
 def _result(sent: dict[str, Any], attempt: int) -> TaskResult:

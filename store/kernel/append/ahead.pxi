@@ -29,6 +29,8 @@ cdef class Ahead:
         cdef int failure = 0
         if not base <= start <= end:
             raise ValueError(f"{start} is not inside the file at {base}")
+        mapping.base = base
+        mapping.end_word = self.shared.address + H_PUBLISHED_TO
         with nogil:
             while populated_to < end and failure == 0 and not load32(&self.stopped):
                 published_to = load64(self.shared.address + H_PUBLISHED_TO)
@@ -46,6 +48,7 @@ cdef class Ahead:
                 failure = self.populate_to(mapping, base, &populated_to, target)
                 if populated_to < end:
                     self.sleep(published_to + ahead // 2)
+        mapping.end_word = NULL
         if failure and failure != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(failure, os.strerror(failure))
         return populated_to

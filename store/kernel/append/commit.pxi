@@ -7,6 +7,7 @@ cdef enum:
 cdef struct NotedFile:                  # where the last append to a queue found its consume queue file
     unsigned char *entries
     uint64_t first_entry
+    uint64_t room
     uint64_t unmapped
 
 
@@ -32,6 +33,7 @@ cdef class _Committer:
     cdef Py_ssize_t queue_slot_size
     cdef Py_ssize_t timer_at
     cdef uint64_t timer_bits
+    cdef uint64_t window                # of the log, see resident.pxi: the one in which the last append ended
 
     def __dealloc__(self):
         free(self.noted)
@@ -42,7 +44,6 @@ cdef class _Committer:
         staging.section.shared = self.shared.address
         staging.section.timer = self.shared.address + self.timer_at
         staging.section.log_file_bytes = self.log_file_bytes
-        staging.section.entries_per_file = self.entries_per_file
         return staging
 
     cdef int commit(self, _Staging staging, int slot) except -1:
@@ -55,10 +56,12 @@ cdef class _Committer:
         cdef Section *section = &staging.section
         cdef bint noted = section.plan.other_queue == NO_QUEUE and self.point_noted(slot, section)
         cdef int outcome
+        cdef uint64_t seen = 0
         cdef list held = None  # files that were provided, until they are used: the mapping cache may let go of them
         section.slot = self.slot_at(slot)
         section.other_slot = NULL if section.plan.other_queue == NO_QUEUE else self.slot_at(section.plan.other_queue)
         while True:
+            seen = unmapped
             outcome = self.attempt(section, slot, noted)
             if outcome == DONE:
                 break
@@ -70,7 +73,7 @@ cdef class _Committer:
                     held = []
                 held.append(self.provide(outcome, slot, &section.plan))
         if not noted:
-            self.note(slot, section)
+            self.note(slot, section, seen)
         reach_point(AT_APPEND_FINISHED)
         if section.lanes:
             with nogil:
@@ -78,6 +81,8 @@ cdef class _Committer:
         if section.rolled:
             self.files.rolled()
         self.ahead.pass_to(section.commit_log_offset + section.plan.size)
+        if section.plan.admitted:
+            section.plan.replicated = self.files.replicated(section.commit_log_offset + section.plan.size)
         return 1
 
     cdef int attempt(self, Section *section, int slot, bint noted) except -1:
@@ -92,11 +97,18 @@ cdef class _Committer:
             queue_files = self.files_of(slot)
             entries, more_entries = lent(queue_files, 0), lent(queue_files, 2)
             point_queue(queue_files, entries, more_entries, section)
+            if entries is not None:
+                use(entries, 0)
+            if more_entries is not None:
+                use(more_entries, 0)
         if section.other_slot != NULL:
             queue_files = self.files_of(section.plan.other_queue)
             other_entries = lent(queue_files, 0)
+            if other_entries is not None:
+                use(other_entries, 0)
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
+            section.other_room = 0 if other_entries is None else other_entries.reserved // ENTRY_SIZE
         failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
         if failure == 0:
             outcome = append_section(section)
@@ -108,7 +120,15 @@ cdef class _Committer:
                 failure = locked_append(section, self.timeout_ns, self.busy_ns, &outcome)
         if failure:
             self.raise_lock_failure(failure)
+        if outcome == DONE and (section.commit_log_offset + section.plan.size) >> WINDOW_BITS != self.window:
+            self.use_log(log_files, section)
         return outcome
+
+    cdef int use_log(self, tuple log_files, Section *section) except -1:
+        """Count the pages of the log that an append wrote."""
+        cdef int file = 0 if section.commit_log_offset < section.log_base[0] + section.log_file_bytes else 1
+        self.window = (section.commit_log_offset + section.plan.size) >> WINDOW_BITS
+        return use(<Mapping>log_files[2 * file], section.plan.size)
 
     cdef inline unsigned char *slot_at(self, int number) noexcept:
         return self.shared.address + self.queue_table_at + number * self.queue_slot_size
@@ -123,10 +143,12 @@ cdef class _Committer:
             return False
         section.entries[0] = self.noted[slot].entries
         section.first_entry[0] = self.noted[slot].first_entry
+        section.room[0] = self.noted[slot].room
         section.entries[1] = NULL
         return True
 
-    cdef int note(self, int slot, Section *section) except -1:
+    cdef int note(self, int slot, Section *section, uint64_t seen) except -1:
+        """Note where the queue's file is, as of a count of unmapped files: another may have gone since."""
         cdef int file = 0 if section.entries[1] == NULL else 1
         cdef void *grown
         if slot >= self.noted_count:
@@ -138,7 +160,8 @@ cdef class _Committer:
             self.noted_count = slot + 1024
         self.noted[slot].entries = section.entries[file]
         self.noted[slot].first_entry = section.first_entry[file]
-        self.noted[slot].unmapped = unmapped
+        self.noted[slot].room = section.room[file]
+        self.noted[slot].unmapped = seen
         return 0
 
     cdef tuple provide(self, int outcome, int slot, Plan *plan):
@@ -159,8 +182,9 @@ cdef class _Committer:
             return None
         if outcome == DISK_FULL:
             self.files.check_room()
-        if outcome == IS_REPLICA:
-            self.files.check_primary()
+        if outcome == RESTRICTED:
+            plan.admitted = self.files.admit()
+            return None
         if outcome == NEED_LOG_FILE:
             self.log_files = self.files.log_files(plan.size)
             return self.log_files
@@ -199,6 +223,8 @@ cdef void point_queue(tuple queue_files, Mapping entries, Mapping more_entries, 
     if entries is not None:
         section.entries[0] = entries.address
         section.first_entry[0] = queue_files[1]
+        section.room[0] = entries.reserved // ENTRY_SIZE
     if more_entries is not None:
         section.entries[1] = more_entries.address
         section.first_entry[1] = queue_files[3]
+        section.room[1] = more_entries.reserved // ENTRY_SIZE

@@ -6,6 +6,7 @@ cdef int place_result(SendResult result, object queue, Section *section) except 
     result.queue_offset = section.queue_offset
     result.commit_log_offset = section.commit_log_offset
     result.commit_log_end = section.commit_log_offset + section.plan.size
+    result.copies = section.plan.replicated
     return 0
 
 
@@ -21,6 +22,7 @@ cdef int place_results(list results, object queue, _Staging staging) except -1:
         result.commit_log_offset = commit_log_offset
         commit_log_offset += staging.section.sizes[number]
         result.commit_log_end = commit_log_offset
+        result.copies = staging.section.plan.replicated
     return 0
 
 

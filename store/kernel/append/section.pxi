@@ -10,7 +10,7 @@ cdef enum:  # what a section asks for before it can go on
     OUTDATED = 6
     NEED_OTHER_QUEUE_FILE = 7
     TIMER_FULL = 8
-    IS_REPLICA = 9
+    RESTRICTED = 9
 
 cdef enum:
     GUARDS = 2
@@ -28,6 +28,8 @@ cdef struct Plan:                   # what one append is to do, decided before t
     bint makes_room                 # append even if the disk is too full for others
     uint64_t guard_at[GUARDS]       # bytes of words, 0 for no word: append nothing unless each word has its value
     uint64_t guard_value[GUARDS]
+    uint64_t admitted               # bits of RESTRICTED under which this append was found to be allowed
+    int replicated                  # what became of its copies: see SendResult.replicated
     int other_queue                 # slot of the queue that the last record goes to, and not to that of the others; or NO_QUEUE
 
 
@@ -48,11 +50,13 @@ cdef struct Section:
     uint64_t log_file_bytes
     unsigned char *entries[2]       # consume queue files
     uint64_t first_entry[2]
-    uint64_t entries_per_file
+    uint64_t room[2]                # entries of each that have blocks, all of the first if there is a second: a store behind
+                                    # them would end the process on a full disk
     unsigned char *timer            # its table in the runtime file
     unsigned char *other_slot       # of plan.other_queue, or NULL
     unsigned char *other_entries
     uint64_t other_first_entry
+    uint64_t other_room
     uint64_t other_queue_offset
     uint64_t commit_log_offset      # results, of the first record
     uint64_t queue_offset
@@ -63,7 +67,7 @@ cdef struct Section:
 cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
     cdef int file
     for file in range(2):
-        if section.entries[file] != NULL and 0 <= <int64_t>(number - section.first_entry[file]) < <int64_t>section.entries_per_file:
+        if section.entries[file] != NULL and 0 <= <int64_t>(number - section.first_entry[file]) < <int64_t>section.room[file]:
             return section.entries[file] + (number - section.first_entry[file]) * ENTRY_SIZE
     return NULL
 
@@ -72,7 +76,7 @@ cdef unsigned char *entry_of(Section *section, int number) noexcept nogil:
     """Where the entry of a record goes; NULL when its file is not mapped."""
     if section.other_slot == NULL or number < section.plan.count - 1:
         return entry_at(section, section.queue_offset + number)
-    if section.other_entries == NULL or section.other_queue_offset - section.other_first_entry >= section.entries_per_file:
+    if section.other_entries == NULL or section.other_queue_offset - section.other_first_entry >= section.other_room:
         return NULL
     return section.other_entries + (section.other_queue_offset - section.other_first_entry) * ENTRY_SIZE
 
@@ -169,8 +173,8 @@ cdef int refusal(Section *section) noexcept nogil:
     if section.plan.done_at and is_done(
             section.timer, section.plan.done_offset, load64(shared + section.plan.done_at), section.plan.done_bit):
         return OUTDATED
-    if load64(shared + H_IS_REPLICA):
-        return IS_REPLICA
+    if load64(shared + H_RESTRICTED) & ~section.plan.admitted:
+        return RESTRICTED
     if load64(shared + H_POISONED):
         return POISONED
     if load64(shared + H_DISK_FULL) and not section.plan.makes_room:

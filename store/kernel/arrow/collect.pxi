@@ -15,6 +15,7 @@ cdef enum:
     BYTES_AHEAD = 2048    # the same along the log: by itself the processor looks ahead only within a page
     MOST_EXPECTED = 1536  # bytes of a record to prefetch: by then the processor prefetches by itself
     PRE_BLANK_SIZE = 2147483647
+    MOST_AT_ONCE = 64 << 20  # bytes along the log, whose pages are resident afterwards
 
 cdef struct WantedQueue:
     int64_t next                # below it all messages were met, or are not wanted
@@ -89,6 +90,7 @@ cdef class Collector:
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
         cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+        cdef Py_ssize_t begin = at
         cdef _Range log = _Range(part, base, base, base)
         cdef int found = IS_RECORD
         self._begin(at, count)
@@ -98,6 +100,7 @@ cdef class Collector:
                     self._expect(log, entry + (at + ENTRIES_AHEAD) * ENTRY_SIZE)
                 found = self._add_listed(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id, log)
                 at += found == IS_RECORD
+        log.use(get_i64(entry + (at - 1) * ENTRY_SIZE) - get_i64(entry + begin * ENTRY_SIZE) if at > begin else 0)
         return self._ended(at, found)
 
     cdef int _add_entry(self, const unsigned char *entry, int64_t queue_offset, const unsigned char *topic,
@@ -168,7 +171,8 @@ cdef class Collector:
         self.wanted[<Py_ssize_t>self.given[number]].next = queue_offset
 
     def add_log(self, part, int64_t base, int64_t file_end, int64_t start, int64_t stop):
-        cdef _Range log = _Range(part, base, start, stop)
+        cdef _Range log = _Range(part, base, start, min(stop, start + MOST_AT_ONCE))
+        cdef int64_t begin = start
         cdef WantedQueue *queue = NULL
         cdef Py_ssize_t number = -1
         cdef int64_t met = -1
@@ -178,6 +182,7 @@ cdef class Collector:
         self._begin(0, 0)
         with nogil:
             start, found = self._add_records(log, start, file_end, &queue)
+        log.use(min(start, log.stop) - begin)
         if found == IS_GAP:
             number = self.given.index(queue - self.wanted)
             met = get_i64(log.at(start) + R_QUEUE_OFFSET)

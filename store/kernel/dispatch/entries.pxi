@@ -10,6 +10,7 @@ cdef enum:
 cdef struct QueueTarget:
     unsigned char *entries        # the consume queue file that takes the next entries, or NULL
     int64_t first_entry           # of that file
+    int64_t room                  # entries of it that may be looked at, or written
     int64_t end                   # queue offset behind the last record dispatched
 
 
@@ -34,6 +35,7 @@ cdef class Dispatcher:
     cdef readonly list doubtful   # (begin, end) of records whose queue offset was not believed
     cdef readonly int64_t right_to  # every checked record below it has a right entry
     cdef bint all_right           # so far
+    cdef uint64_t seen            # of ``unmapped``: at another count pages of the mappings were let go
 
     def __cinit__(self, queue_file, int64_t entries_per_file):
         self.queue_file = queue_file
@@ -56,12 +58,13 @@ cdef class Dispatcher:
         cdef Frame frame
         cdef int64_t offset = start
         cdef int found = IS_RECORD
+        self.use_files(max(0, part.stop - start))
         while True:
             with nogil:
                 offset, found = self.check_on(part, offset, &frame)
             if found != NO_FILE:
                 break
-            if self.open_file(self.target_of(part.at(offset), &frame), part.at(offset), &frame, offset) >= 0:
+            if self.open_file(self.target_of(part.at(offset), &frame), part.at(offset), &frame, offset, False) >= 0:
                 self.all_right = False
         return offset, found
 
@@ -92,8 +95,17 @@ cdef class Dispatcher:
             self.right_to = offset
         return offset, found
 
+    cdef int use_files(self, uint64_t size) except -1:
+        """Count the pages that the entries of ``size`` bytes of records can touch, in files that are open."""
+        cdef Mapping mapping = None
+        if self.seen != unmapped:
+            self.seen = unmapped
+            for mapping in self.mappings.values():
+                use(mapping, 0)
+        return 0 if mapping is None else use(mapping, size)
+
     cdef bint is_open(self, const QueueTarget *target, int64_t number) noexcept nogil:
-        return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < self.entries_per_file
+        return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < target.room
 
     cdef bint is_right(self, const QueueTarget *target, int64_t number, const unsigned char *record, const Frame *frame,
                        int64_t offset) noexcept nogil:
@@ -107,13 +119,14 @@ cdef class Dispatcher:
         cdef int64_t offset = start
         cdef int64_t expected
         cdef QueueTarget *target
+        self.use_files(max(0, part.stop - start))
         while offset < part.stop:
             with nogil:
                 offset = self.write_on(part, offset, &frame)
             if offset >= part.stop or frame.size == 0:
                 break
             target = self.target_of(part.at(offset), &frame)
-            expected = self.open_file(target, part.at(offset), &frame, offset)
+            expected = self.open_file(target, part.at(offset), &frame, offset, True)
             if expected >= 0:
                 target.end = expected + 1
                 self.doubtful.append((offset, offset + frame.size))
@@ -173,7 +186,8 @@ cdef class Dispatcher:
             self.room = 2 * (number + 1)
         return &self.targets[number]
 
-    cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset) except -2:
+    cdef int64_t open_file(self, QueueTarget *target, const unsigned char *record, Frame *frame, int64_t offset,
+                           bint writes) except -2:
         """Open the file that takes the entry of a record.
 
         Returns -1, or the queue offset to believe instead of its own.
@@ -189,9 +203,11 @@ cdef class Dispatcher:
                 raise ValueError(f"queue offset {found} cannot be believed in place of {queue_offset}")
             return found
         mapping, first_entry = found
-        if not 0 <= queue_offset - first_entry < self.entries_per_file or mapping.size < self.entries_per_file * ENTRY_SIZE:
+        target.room = min(self.entries_per_file, <int64_t>mapping.reserved // ENTRY_SIZE) if writes else self.entries_per_file
+        if not 0 <= queue_offset - first_entry < target.room or mapping.size < self.entries_per_file * ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
         self.mappings[number] = mapping
+        use(mapping, mapping.size)
         target.entries = mapping.address
         target.first_entry = first_entry
         target.end = max(target.end, queue_offset) if is_checked else queue_offset

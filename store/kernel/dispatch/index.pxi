@@ -161,4 +161,5 @@ def index_records(buffer, int64_t base, int64_t start, int64_t stop, Mapping ind
                     break
             done = 0
             offset += frame.size
+    use(index, index.size)  # a key may be in any slot of it
     return offset, done, is_full

@@ -18,6 +18,11 @@ cdef class _Range:
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
 
+    cdef int use(self, int64_t size) except -1:
+        """Count a touch of ``size`` bytes, if the buffer is a mapping."""
+        cdef object owner = <object>self.view.obj
+        return use(<Mapping>owner, max(0, size)) if isinstance(owner, Mapping) else 0
+
     cdef const unsigned char *at(self, int64_t offset) noexcept nogil:
         return <const unsigned char *>self.view.buf + (offset - self.base)
 

@@ -348,6 +348,7 @@ cdef class QueueGrant:
         if failure == EBUSY or failure == 0 and skip.offset - offset[0] >= skip.span:
             with nogil:
                 failure = skip_unwanted(&skip, AT_LENGTH, self.timeout_ns)
+        touch(mapping, (offset[0] - first) * ENTRY_SIZE, (skip.offset - offset[0]) * ENTRY_SIZE)
         self.skipped += skip.offset - offset[0]
         offset[0] = skip.offset
         if failure and failure != ESTALE:

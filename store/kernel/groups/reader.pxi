@@ -50,6 +50,7 @@ cdef class _QueueReader:
                 return 0
             self.queue_file = borrowed(provided)
             mapping = provided[0]
+        touch(mapping, (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE, ENTRY_SIZE)
         at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
         entry.commit_log_offset = get_i64(at)
         entry.size = get_i32(at + E_SIZE)
@@ -132,6 +133,7 @@ cdef class _QueueReader:
         cdef uint64_t at = entry.commit_log_offset - <uint64_t>self.log_file[1]
         if <uint64_t>entry.size > self.log_file_bytes - at:
             return b""
+        touch(mapping, at, entry.size)
         return PyBytes_FromStringAndSize(<const char *>mapping.address + at, entry.size)
 
     cdef bint is_of_entry(self, const unsigned char *at, Frame *frame, uint64_t offset, const Entry *entry) noexcept nogil:

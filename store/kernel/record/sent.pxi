@@ -67,6 +67,7 @@ cdef class SendResult:
     cdef readonly uint64_t commit_log_end
     cdef readonly bint is_duplicate     # nothing was sent: the log had a message with this key of send_once
     cdef readonly str offset_message_id  # where a broker has it; None in a store
+    cdef char copies                    # 0: nobody waited for followers; 1: they have it; 2: they have not
     cdef char unique_key[32]
     cdef str foreign_key                # the id of a message that another client made, if it is not 32 bytes; else None
 
@@ -74,10 +75,15 @@ cdef class SendResult:
     def message_id(self):
         return self.unique_key[:32].decode("ascii") if self.foreign_key is None else self.foreign_key
 
+    @property
+    def replicated(self):
+        return None if self.copies == 0 else self.copies == 1
+
     def __repr__(self):
         return (f"SendResult(message_id={self.message_id!r}, queue={self.queue!r}, "
                 f"queue_offset={self.queue_offset}, commit_log_offset={self.commit_log_offset}"
-                f"{', is_duplicate=True' if self.is_duplicate else ''})")
+                f"{', is_duplicate=True' if self.is_duplicate else ''}"
+                f"{'' if self.copies == 0 else f', replicated={self.copies == 1}'})")
 
     def __eq__(self, other):
         return isinstance(other, SendResult) and self.__reduce__() == other.__reduce__()
@@ -87,11 +93,11 @@ cdef class SendResult:
     def __reduce__(self):
         return sent_result, (
             self.queue, self.queue_offset, self.commit_log_offset, self.commit_log_end, self.message_id,
-            self.is_duplicate, self.offset_message_id)
+            self.is_duplicate, self.offset_message_id, self.replicated)
 
 
 def sent_result(queue, queue_offset, commit_log_offset, commit_log_end, str message_id not None,
-                 bint is_duplicate=False, str offset_message_id=None):
+                 bint is_duplicate=False, str offset_message_id=None, replicated=None):
     cdef SendResult result = SendResult.__new__(SendResult)
     result.queue = queue
     result.queue_offset = queue_offset
@@ -99,6 +105,7 @@ def sent_result(queue, queue_offset, commit_log_offset, commit_log_end, str mess
     result.commit_log_end = commit_log_end
     result.is_duplicate = is_duplicate
     result.offset_message_id = offset_message_id
+    result.copies = 0 if replicated is None else 1 if replicated else 2
     name_result(result, message_id)
     return result
 

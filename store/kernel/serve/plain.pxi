@@ -14,9 +14,9 @@ cdef enum:                        # numbers in the template of an answer
 
 # Names of properties that change where a message goes or what is answered, or that only a store writes.
 _SPECIAL = [b"DELAY", b"TIMER_", b"TRAN_MSG", b"REPLY_TO_CLIENT", b"__CRC32#", b"INNER_", b"CLUSTER", b"RETRY_TOPIC",
-            b"REAL_"]
-cdef Name[9] SPECIAL
-for _number in range(9):
+            b"REAL_", b"MSG_REGION", b"TRACE_ON"]
+cdef Name[11] SPECIAL
+for _number in range(11):
     SPECIAL[_number] = name_of(PyBytes_AS_STRING(<bytes>_SPECIAL[_number]), len(_SPECIAL[_number]))
 
 
@@ -47,7 +47,7 @@ cdef class PlainSends:
     cdef uint32_t changes
     cdef object queues_of
     cdef dict topics              # name in bytes: (name, number of queues)
-    cdef bytes cluster            # the property that a broker adds
+    cdef bytes added              # the properties that a broker adds
     cdef list template            # of an answer in JSON: (text, what follows it)
     cdef bytes binary_fixed       # language and version of a binary answer
     cdef bytes binary_tail        # the fields that all answers have
@@ -61,7 +61,7 @@ cdef class PlainSends:
     cdef public bint is_enabled
 
     def __init__(self, Appender appender not None, Mapping shared not None, Py_ssize_t changes_at, object queues_of, *,
-                 str cluster not None, list template not None, int language, int version, list tail not None,
+                 str added not None, list template not None, int language, int version, list tail not None,
                  Py_ssize_t most_frame_bytes):
         if not 0 <= changes_at <= shared.size - 4:
             raise ValueError(f"byte {changes_at} is no word of the runtime file")
@@ -70,7 +70,7 @@ cdef class PlainSends:
         self.changes_at = changes_at
         self.queues_of = queues_of
         self.topics = {}
-        self.cluster = b"CLUSTER\x01" + cluster.encode() + b"\x02"
+        self.added = added.encode()
         self.template = [(<bytes?>text, <int>follows) for text, follows in template]
         self.binary_fixed = language.to_bytes(1, "big", signed=True) + version.to_bytes(2, "big")
         self.binary_tail = b"".join([binary_pair(name, value) for name, value in tail])
@@ -145,7 +145,7 @@ cdef class PlainSends:
         origin = origin_of(born_host, store_host, send.sys_flag & HAS_KEPT_FLAGS, send.born_timestamp,
                            max(0, send.reconsume_times))
         given.text, given.size = <const unsigned char *>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
-        given.more, given.more_size = <const unsigned char *>PyBytes_AS_STRING(self.cluster), PyBytes_GET_SIZE(self.cluster)
+        given.more, given.more_size = <const unsigned char *>PyBytes_AS_STRING(self.added), PyBytes_GET_SIZE(self.added)
         if given.size > MAX_PROPERTIES_BYTES:
             return False
         try:
@@ -304,7 +304,7 @@ cdef bint is_plain_pair(const unsigned char *at, Py_ssize_t size, Text *names, i
     if separator == NULL or separator == at or separator == at + size - 1:
         return False
     names[count].at, names[count].size = at, separator - at
-    for number in range(9):
+    for number in range(11):
         if size >= SPECIAL[number].size and memcmp(at, SPECIAL[number].text, SPECIAL[number].size) == 0:
             return False
     for number in range(count):

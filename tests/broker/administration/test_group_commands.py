@@ -46,6 +46,18 @@ def test_deleted_settings_are_the_defaults_again(client: Asking) -> None:
     assert client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="billing").code == 26
 
 
+def test_a_tool_that_wants_the_offsets_removed_has_them_removed(client: Asking) -> None:
+    root = client.broker.store.root
+    with Producer(root) as producer:
+        producer.send(Message(topic="orders", body=b"x"))
+    with PullConsumer(root, group="readers") as consumer:
+        for queue in consumer.queues("orders"):
+            consumer.commit(queue, 0)
+    for removes, kept in ((False, {"readers": GroupConfig("readers")}), (True, {})):
+        client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="readers", removeOffset=removes)
+        assert _table(client) == kept
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"groupName":"a/b"}', b'{"groupName":"g","retryMaxTimes":{}}'])
 def test_a_body_that_is_no_group_is_refused(client: Asking, body: bytes) -> None:
     answer = client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)

@@ -28,7 +28,18 @@ CLIENT = bytes((10, 1, 2, 3)) + (5_000).to_bytes(4, "big")
 SERVER = bytes((192, 168, 0, 7)) + (9_876).to_bytes(4, "big")
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 QUEUES = 16
-SPECIAL = ("DELAY", "TIMER_", "TRAN_MSG", "REPLY_TO_CLIENT", "__CRC32#", "INNER_", "CLUSTER", "RETRY_TOPIC", "REAL_")
+SPECIAL = (
+    "DELAY",
+    "TIMER_",
+    "TRAN_MSG",
+    "REPLY_TO_CLIENT",
+    "__CRC32#",
+    "INNER_",
+    "CLUSTER",
+    "RETRY_TOPIC",
+    "REAL_",
+    *TAIL,
+)
 FIELDS: dict[str, Any] = {
     "producerGroup": "shop",
     "topic": "orders",
@@ -105,7 +116,7 @@ def check(store: MessageStore, frame: Frame, answer: bytes) -> None:
     message = store.message_at(queue, store.topics.max_offset(queue) - 1)
     properties = dict(pair.split("\x01", 1) for pair in fields.get("properties", "").split("\x02") if pair)
     properties.pop("WAIT", None)
-    expected = {**properties, "CLUSTER": "DefaultCluster"}
+    expected = {**properties, "CLUSTER": "DefaultCluster", **TAIL}
     expected.setdefault("UNIQ_KEY", message.message_id)
     assert list(message.properties.items()) == list(expected.items())
     assert (message.stored_body, message.flag) == (frame.body, fields["flag"])

@@ -54,7 +54,8 @@ def test_each_message_gets_the_properties_of_its_batch_but_not_its_id(client: As
     stored = messages(client, "orders")
     assert [message.message_id for message in stored] == OWN
     for message in stored:
-        assert (message.properties["all"], message.properties["CLUSTER"]) == ("yes", "DefaultCluster")
+        added = [message.properties[name] for name in ("all", "CLUSTER", "MSG_REGION", "TRACE_ON")]
+        assert added == ["yes", "DefaultCluster", "DefaultRegion", "true"]
 
 
 def test_messages_without_ids_as_go_sends_them_get_one_each(client: Asking) -> None:

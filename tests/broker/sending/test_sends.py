@@ -37,7 +37,7 @@ def test_a_message_is_stored_as_it_was_sent_and_the_answer_says_where(client: As
     assert (found.message_id, found.offset_message_id) == (UNIQ_KEY, answer.fields["msgId"])
 
 
-def test_a_broker_adds_its_cluster_and_takes_the_wait_out(client: Asking) -> None:
+def test_a_broker_adds_its_cluster_and_region_and_takes_the_wait_out(client: Asking) -> None:
     found = read(client, client.ask_frame(send_of(properties={"color": "blue", **ONES})))
     assert found.properties == {
         "color": "blue",
@@ -45,6 +45,7 @@ def test_a_broker_adds_its_cluster_and_takes_the_wait_out(client: Asking) -> Non
         "UNIQ_KEY": UNIQ_KEY,
         "TAGS": "TagA",
         "CLUSTER": "DefaultCluster",
+        **EXTRAS,
     }
 
 
@@ -155,7 +156,7 @@ def test_a_client_cannot_say_what_only_the_store_says(client: Asking) -> None:
     properties = {**ONES, "INNER_NUM": "3", "TIMER_DEL_UNIQKEY": "x", "__CRC32#": "0123456789"}
     found = read(client, client.ask_frame(send_of(properties=properties, sysFlag=0x7FFF_FFFF)))
     assert found.sys_flag == 0x703
-    assert found.properties.keys() == {"KEYS", "UNIQ_KEY", "TAGS", "CLUSTER"}
+    assert found.properties.keys() == {"KEYS", "UNIQ_KEY", "TAGS", "CLUSTER", *EXTRAS}
 
 
 def test_a_server_for_reading_only_takes_no_message(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_properties_are_read_as_a_broker_reads_them(client: Asking) -> None:
     given = "a\x011\x02b\x02\x02=\x01\x02a\x012\x02c\x01x\x01y\x02"
     found = read(client, client.ask_frame(send_of(properties=given)))
     assert {name: found.properties[name] for name in ("a", "c")} == {"a": "2", "c": "x\x01y"}
-    assert found.properties.keys() == {"a", "c", "CLUSTER", "UNIQ_KEY"}
+    assert found.properties.keys() == {"a", "c", "CLUSTER", "UNIQ_KEY", *EXTRAS}
 
 
 def test_properties_of_any_language_are_kept(client: Asking) -> None:

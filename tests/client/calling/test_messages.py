@@ -142,5 +142,7 @@ def test_what_belongs_into_a_message_is_not_given_beside_one(tmp_path: Any) -> N
                 send("t")  # type: ignore[call-overload]
             with pytest.raises(TypeError, match=r"'paid' is one argument too many: .* such as tags='paid'"):
                 send("t", b"", "paid")  # type: ignore[call-overload]
+            with pytest.raises(TypeError, match=r"send\(message, 'a', sharding_key='b'\) has two sharding keys"):
+                send(Message("t", b""), "a", sharding_key="b")
             with pytest.raises(TypeError, match="send takes a Message, not NoneType"):
                 send(None)  # type: ignore[call-overload]

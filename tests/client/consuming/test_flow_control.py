@@ -152,10 +152,14 @@ def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
         assert [queue.max_messages for queue in queues] == [10] * 4
         (subscription,) = consumer.subscriptions
         other = store.members().join("g", "shared", "~", subscription.handler.subscription)
-        wait_for(lambda: len(consumer.queues["shared@g"]) == 2, "the other one has its part")
-        assert [queue.max_messages for queue in consumer.subscriptions[0].delivery.queues] == [20] * 2
-        go_on.set()
-        other.leave()
+        try:
+            delivery = subscription.delivery
+            wait_for(
+                lambda: [queue.max_messages for queue in delivery.queues] == [20] * 2, "the other one has its part"
+            )
+        finally:
+            go_on.set()
+            other.leave()
 
 
 @pytest.mark.parametrize("name", ["max_messages_per_topic", "max_bytes_per_topic"])

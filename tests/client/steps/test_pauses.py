@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,14 +11,37 @@ from datetime import timedelta
 import pytest
 
 from rmqclient import App, ReceivedMessage, RetentionConfig, RetryPolicy, StoreConfig
+from rmqclient.admin import Admin
 from rmqclient.errors import SignalTimeout, StepChanged, StepError, StepRejected, StepsLost
 from rmqclient.steps.ends import Paused
 from rmqclient.store import clock
-from rmqclient.testing import Kit
+from rmqclient.testing import Drained, Kit
 
 Rmq = Callable[..., Kit]
 
 ONCE = RetryPolicy(max_retries=0)
+SHORT = StoreConfig(
+    commit_log_file_bytes=1 << 16,
+    max_body_bytes=1 << 14,
+    consume_queue_file_entries=2_000,
+    index_slots=1_000,
+    index_entries=4_000,
+    retention=RetentionConfig(file_reserved_hours=24),
+)
+"""A store that keeps its log for a day."""
+
+
+def forget(kit: Kit, days: int) -> None:
+    """Let so many days pass, and retention remove all that stands in the log before them."""
+    store = kit._store
+    begin = store.state.published_to
+    for _ in range(days):
+        kit.advance(days=1)
+        for _ in range(6):
+            kit.send("others", b"x" * (1 << 14))
+    store.flusher.flush_thorough()
+    assert store.retention.clean(requested=True)
+    assert store.state.min_offset >= begin
 
 
 @dataclass
@@ -199,32 +223,54 @@ def test_what_a_sleeping_message_has_finished_outlives_retention(rmq: Rmq) -> No
         step.sleep(days=30)
         step("ship", lambda: ran.append("ship"))
 
-    kit = rmq(app, config=StoreConfig(
-        commit_log_file_bytes=1 << 16,
-        max_body_bytes=1 << 14,
-        consume_queue_file_entries=2_000,
-        index_slots=1_000,
-        index_entries=4_000,
-        retention=RetentionConfig(file_reserved_hours=24),
-    ))  # fmt: skip
+    kit = rmq(app, config=SHORT)
     kit.send("orders")
     kit.drain()
 
     # When retention has removed what was stored before it fell asleep
-    store = kit._store
-    begin = store.state.published_to
-    for _ in range(29):
-        kit.advance(days=1)
-        for _ in range(6):
-            kit.send("others", b"x" * (1 << 14))
-    store.flusher.flush_thorough()
-    assert store.retention.clean(requested=True)
-    assert store.state.min_offset >= begin
+    forget(kit, days=29)
 
     # Then it still goes on behind its finished step
     kit.advance(days=2)
     kit.drain()
     assert ran == ["charge", "ship"]
+
+
+@pytest.mark.guarantee("G66")
+def test_a_message_of_a_compact_topic_that_outlived_its_results_runs_no_step_again(rmq: Rmq) -> None:
+    # Given a message of a compact topic whose step is done
+    app, ran = App(), list[str]()
+
+    @app.handler("prices", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", lambda: ran.append("charge"))
+
+    kit = rmq(app, config=SHORT)
+    kit.producer.create_topic("prices", 1, cleanup_policy="compact")
+    kit.send("prices", {"price": 7}, keys=["AAPL"])
+    kit.drain()
+
+    # When its group goes back to it, Then its result is there
+    assert gone_back(kit).handled == 1
+    assert ran == ["charge"]
+
+    # And when retention has removed the log of that time, Then it is an error
+    forget(kit, days=2)
+    with pytest.raises(StepsLost, match="older than the log"):
+        gone_back(kit).check()
+    assert ran == ["charge"]
+
+
+def gone_back(kit: Kit) -> Drained:
+    """Move the group to the oldest price, and handle it; its consumer learns of the move a moment later."""
+    with Admin(kit._store) as admin:
+        admin.seek("billing", "prices", "earliest")
+    deadline = time.monotonic() + 60
+    while True:
+        drained = kit.drain(raises=False)
+        if drained.handled or drained.failed:
+            return drained
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.guarantee("G66")

@@ -12,7 +12,7 @@ from rmqclient.cluster.groups import membership as memberships
 from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
 from rmqclient.errors import BrokerUnreachable
 from rmqclient.filters import MessageFilter
-from rmqclient.remoting.bodies import LockedQueues, ResetOffset
+from rmqclient.remoting.bodies import ConsumerIds, LockedQueues, ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
@@ -31,6 +31,8 @@ from tests.cluster.groups.scripted_queues import (
     taken,
 )
 from tests.support.cluster.scripted_cluster import ScriptedCluster
+
+LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
 
 def committed(cluster: ScriptedCluster) -> list[int]:
@@ -302,6 +304,26 @@ def test_an_unordered_queue_is_freed_of_a_member_that_has_vanished() -> None:
         notify(cluster)
         eventually(lambda: len(member.counted(LEASE_MS)) == 1, "the notice")
         eventually(lambda: member.grant(QUEUE, MessageFilter(), LEASE_MS), "the queue")
+
+
+def test_the_notices_of_many_brokers_are_one_question() -> None:
+    with scripted_queues() as (cluster, _queues), joined(cluster) as member:
+        # Given a member that waits for an answer about who is in its group
+        alone = len(member.counted(LEASE_MS))
+        before = len(cluster.asked(LIST))
+        cluster.script[LIST] = lambda _: None
+        notify(cluster)
+        eventually(lambda: len(cluster.asked(LIST)) > before, "the first question")
+        # When a hundred notices come meanwhile
+        for _ in range(100):
+            notify(cluster)
+        del cluster.script[LIST]
+        cluster.state.members[GROUP].add("late@elsewhere")
+        first = cluster.asked(LIST)[-1]
+        cluster.answer_to(first, response(first, body=ConsumerIds((member.client_id,)).encode()))
+        # Then it asks once more, and learns what has changed last
+        eventually(lambda: len(member.counted(LEASE_MS)) == alone + 1, "the late member")
+        assert len(cluster.asked(LIST)) <= before + 3
 
 
 def notify(cluster: ScriptedCluster) -> None:

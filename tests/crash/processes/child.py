@@ -26,7 +26,7 @@ from tests.crash.processes.scenarios.delays import (
     roll_timed,
 )
 from tests.crash.processes.scenarios.progress import acknowledge, begin, commit, seek, skip, step_over, write_offsets
-from tests.crash.processes.scenarios.replicas import replicate
+from tests.crash.processes.scenarios.replicas import replicate, send_replicated, swap_roles
 from tests.crash.processes.scenarios.transactions import check, decide
 from tests.crash.processes.scenarios.upkeep import clean, compact
 
@@ -62,6 +62,8 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         handle_once,
         tick,
         replicate,
+        send_replicated,
+        swap_roles,
     )
 }
 

@@ -33,16 +33,18 @@ def why_not() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """One shop: where its data are, and the directory of its PostgreSQL's socket if it has one."""
+    """One shop: where its data are, and the socket of its server if it has one: a directory for PostgreSQL."""
 
     data: Path
     postgresql: str | None = None
+    mariadb: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
         """What its processes are told."""
         told = {"SHOP_DATA": str(self.data), "PYTHONPATH": str(REPOSITORY)}
-        return os.environ | told | ({"SHOP_POSTGRESQL": self.postgresql} if self.postgresql else {})
+        servers = {"SHOP_POSTGRESQL": self.postgresql, "SHOP_MARIADB": self.mariadb}
+        return os.environ | told | {name: place for name, place in servers.items() if place is not None}
 
     def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the project to its end."""
@@ -90,6 +92,11 @@ class Shop:
 
     def rows(self, statement: str) -> list[Any]:
         """Ask the database."""
+        if self.mariadb is not None:
+            reached = importlib.import_module("pymysql").connect(unix_socket=self.mariadb, user="root", database="shop")
+            with closing(reached) as connection, connection.cursor() as cursor:
+                cursor.execute(statement)
+                return list(cursor.fetchall())
         if self.postgresql is None:
             with closing(sqlite3.connect(self.data / "shop.db", timeout=LONG_S)) as connection:
                 return connection.execute(statement).fetchall()

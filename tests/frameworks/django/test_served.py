@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.django.running import Shop, post, until, why_not
+from tests.support.mariadb import mariadb
+from tests.support.mariadb import why_not as why_no_mariadb
 from tests.support.postgres import postgres
 from tests.support.postgres import why_not as why_no_postgres
 
@@ -23,11 +25,21 @@ def server() -> Iterator[str]:
         yield name.split()[0].removeprefix("host=")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module")
+def maria() -> Iterator[str]:
+    if reason := why_no_mariadb():
+        pytest.skip(reason)
+    with mariadb() as listening:
+        yield listening
+
+
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.sweep)])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     if reason := why_not():
         pytest.skip(reason)
-    shop = Shop(tmp_path, None if request.param == "sqlite" else str(request.getfixturevalue("server")))
+    servers = {"postgresql": "server", "mariadb": "maria"}
+    reached = {name: request.getfixturevalue(servers[name]) for name in servers if name == request.param}
+    shop = Shop(tmp_path, **reached)
     done = shop.manage("migrate", "--verbosity", "0")
     assert done.returncode == 0, done.stderr
     return shop

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rmqclient import App
+from rmqclient.testing import processes
 from rmqclient.testing.kit import Kit
 from tests.frameworks.django.running import until, why_not
 
@@ -105,6 +107,35 @@ def test_a_task_that_fails_for_good_is_a_dead_letter(kit: Kit) -> None:
     assert (result.status, len(result.errors), finished) == ("FAILED", 4, [("FAILED", 4)])
     (letter,) = kit.dead_letters("tasks")
     assert result.id in letter.message.keys
+
+
+def test_a_task_whose_worker_dies_at_every_attempt_has_failed(kit: Kit, shop: App) -> None:
+    from django.utils import timezone
+
+    from examples.django_shop.shop.tasks import shout
+    from rmqclient.frameworks.django.models import TaskRecord
+    from rmqclient.frameworks.django.task_api import task_finished
+    from rmqclient.frameworks.django.task_runs import WorkerDied, run_task
+
+    # Given a task that looks as if it ran, because the worker that began it has died
+    result = shout.enqueue("x")
+    TaskRecord.objects.update(status="RUNNING", last_attempted_at=timezone.now(), worker_ids=["desk-7"])
+    with heard(task_finished) as finished:
+        # When all others die, too, until the message is a dead letter
+        dying = App()
+        dying.handlers += [each for each in shop.handlers if each.function is run_task]
+        for _ in range(20):
+            with suppress(AssertionError):  # nothing to do
+                processes.crash(kit.root, [dying], run_task, 0)
+            kit.advance(minutes=1)
+            if kit.dead_letters("tasks"):
+                break
+        assert len(kit.dead_letters("tasks")) == 1
+        kit.drain(raises=False)
+    # Then it has failed
+    result.refresh()
+    assert (result.status, [each.exception_class for each in result.errors]) == ("FAILED", [WorkerDied])
+    assert finished == [("FAILED", 1)]
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])

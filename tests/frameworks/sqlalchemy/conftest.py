@@ -44,6 +44,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue(f"{request.param}_url"))
 
 
+ASYNC = {"sqlite": "aiosqlite", "postgresql+psycopg": "asyncpg", "mysql+pymysql": "asyncmy"}
+"""By the scheme of each database, its driver for asyncio."""
+
+
+@pytest.fixture
+def async_url(url: str) -> str:
+    """Where the same database is for its asyncio driver."""
+    scheme, _, place = url.partition(":")
+    driver = ASYNC[scheme]
+    pytest.importorskip(driver, reason=f"no {driver}: make install-all brings it")
+    return f"{scheme.partition('+')[0]}+{driver}:{place}"
+
+
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
     """The engine of a database whose tables are empty."""

@@ -122,14 +122,14 @@ def test_a_long_key_is_refused_where_the_database_would_cut_it(engine: Engine, m
                 inbox.add(session, message, key=key)
 
 
-def test_an_async_session_does_the_same(tmp_path: Path, message: ReceivedMessage) -> None:
-    pytest.importorskip("aiosqlite", reason="no aiosqlite: make install-all brings it")
+def test_an_async_session_does_the_same(async_url: str, message: ReceivedMessage) -> None:
     metadata = MetaData()
     own = Inbox("billing", metadata)
 
     async def deliver() -> list[bool]:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'async.db'}")
+        engine = create_async_engine(async_url)
         async with engine.begin() as connection:
+            await connection.run_sync(metadata.drop_all)
             await connection.run_sync(metadata.create_all)
         answers = []
         for attempt in range(3):

@@ -167,14 +167,14 @@ def test_a_plain_outbox_has_the_same_table(engine: Engine, store: MessageStore) 
     assert bodies(store) == [b"plain"]
 
 
-def test_an_async_session_writes_too(tmp_path: Path, store: MessageStore) -> None:
-    pytest.importorskip("aiosqlite", reason="no aiosqlite: make install-all brings it")
-    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'async.db'}")
+def test_an_async_session_writes_too(url: str, async_url: str, store: MessageStore) -> None:
+    engine = create_async_engine(async_url)
     metadata = MetaData()
     own = Outbox(metadata)
 
     async def order() -> None:
         async with engine.begin() as connection:
+            await connection.run_sync(metadata.drop_all)
             await connection.run_sync(metadata.create_all)
         async with AsyncSession(engine) as session:
             await own.add_async(session, Message("orders", b"1"))
@@ -184,7 +184,7 @@ def test_an_async_session_writes_too(tmp_path: Path, store: MessageStore) -> Non
         await engine.dispose()
 
     asyncio.run(order())
-    plain = create_engine(f"sqlite:///{tmp_path / 'async.db'}")
+    plain = create_engine(url)
     with own.relay(store, plain) as relay:
         assert relay.send() == 1
     plain.dispose()

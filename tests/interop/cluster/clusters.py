@@ -106,14 +106,15 @@ def started_cluster(
     name_servers: int = 1,
     masters: int = 2,
     slaves: int = 0,
+    role: str = "ASYNC_MASTER",
     settings: str = "",
     jvm: tuple[str, ...] = SMALL_JVM,
 ) -> Iterator[Cluster]:
     """Run a cluster of a release, such as ``BROKER_4_9_7``, whose servers live in ``scratch``.
 
-    Masters are ``broker-a``, ``broker-b`` and so on; the first ``slaves`` of them get a slave each. ``settings`` are
-    lines of every ``broker.conf``, which win over those of :data:`CONF`; ``jvm`` are the options of every Java. Raises
-    RocketMQFailed.
+    Masters are ``broker-a``, ``broker-b`` and so on, with this ``role``; the first ``slaves`` of them get a slave each.
+    ``settings`` are lines of every ``broker.conf``, which win over those of :data:`CONF`; ``jvm`` are the options of
+    every Java. Raises RocketMQFailed.
     """
     ports = [free_broker_port() for _ in range(name_servers)]
     addresses = tuple(f"127.0.0.1:{port}" for port in ports)
@@ -125,7 +126,7 @@ def started_cluster(
         for number in range(masters):
             name = f"broker-{chr(ord('a') + number)}"
             for broker_id in range(2 if number < slaves else 1):
-                cluster.brokers.append(_broker(cluster, name, broker_id, settings))
+                cluster.brokers.append(_broker(cluster, name, broker_id, "SLAVE" if broker_id else role, settings))
         for server in (*cluster.name_servers, *(node.server for node in cluster.brokers)):
             stack.callback(server.kill)
             server.start()
@@ -138,13 +139,13 @@ def running_cluster(release: str, address: str, scratch: Path) -> Cluster:
     return Cluster(Java(release, scratch), tuple(address.split(",")))
 
 
-def _broker(cluster: Cluster, name: str, broker_id: int, settings: str) -> Node:
+def _broker(cluster: Cluster, name: str, broker_id: int, role: str, settings: str) -> Node:
     home = cluster.java.home / f"{name}-{broker_id}"
     port = free_broker_port()
     conf = CONF.format(
         name=name,
         broker_id=broker_id,
-        role="SLAVE" if broker_id else "ASYNC_MASTER",
+        role=role,
         name_servers=";".join(cluster.addresses),
         root=home / "store",
     )

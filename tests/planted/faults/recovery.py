@@ -11,6 +11,14 @@ RECOVERY = "tests/unit/recovery/test_recovery.py"
 RUNNING = "tests/unit/runtime/test_running.py"
 IMAGES = "tests/images/test_images.py"
 RECOVERY_DAMAGE = "tests/unit/recovery/test_recovery_damage.py"
+HANDSHAKE = "tests/replication/test_handshake.py"
+LINEAGE = "tests/replication/test_lineage.py"
+RETURNING = "tests/replication/test_returning.py"
+KILLED_RETURN = "tests/crash/store/test_killed_replica.py"
+CUTTING = "store/recovery/cutting.py"
+OPENING = "store/recovery/opening.py"
+REJOINING = "replication/returning/rejoining.py"
+
 
 FAULTS = [
     Fault(
@@ -124,5 +132,125 @@ FAULTS = [
         new="",
         tests=RUNNING,
         select="all_processes",
+    ),
+    Fault(
+        name="a promotion begins no epoch",
+        file="store/recovery/replica.py",
+        old="        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), mark.epoch)))\n",
+        new="        closed_end(root)\n",
+        tests=HANDSHAKE,
+        select="begins_an_epoch",
+    ),
+    Fault(
+        name="an epoch without a byte stays beside the next one",
+        file="store/settings/lineage.py",
+        old="    return (*(epoch for epoch in epochs if epoch.start < end), Epoch(number, end))[-MOST_EPOCHS:]\n",
+        new="    return (*epochs, Epoch(number, end))[-MOST_EPOCHS:]\n",
+        tests=LINEAGE,
+        select="any_promotions",
+    ),
+    Fault(
+        name="epochs are compared by their numbers alone",
+        file="store/settings/lineage.py",
+        old="    known = set(theirs)\n    for epoch in reversed(own):\n        if epoch in known:\n",
+        new="    known = {epoch.number for epoch in theirs}\n    for epoch in reversed(own):\n        if epoch.number in known:\n",
+        tests=LINEAGE,
+        select="nothing_in_common",
+    ),
+    Fault(
+        name="what is cut off is not zeroed",
+        file=CUTTING,
+        old="    commit_log.zero(log_files, end, file_end)\n",
+        new="    commit_log.zero(log_files, file_end, file_end)\n",
+        tests=KILLED_RETURN,
+        select="cut_zeroed",
+    ),
+    Fault(
+        name="files behind the cut stay",
+        file=CUTTING,
+        old="        log_files.remove(base)\n",
+        new="        log_files.base_of(base)\n",
+        tests=RETURNING,
+        select="does_not_come_back",
+    ),
+    Fault(
+        name="what is cut off is not kept",
+        file="store/recovery/replica.py",
+        old="        kept = cutting.keep(root, files, mark.cut_to, end, read_lineage(root).newest)\n",
+        new="        kept = cutting.keep(root, files, end, end, read_lineage(root).newest)\n",
+        tests=RETURNING,
+        select="messages_are_kept",
+    ),
+    Fault(
+        name="the mark of a cut is lifted before the cut is made",
+        file=CUTTING,
+        old="    reach(CrashPoint.CUT_ANNOUNCED)\n",
+        new="    replica_mark.write_mark(root, replace(mark, cut_to=-1))\n    reach(CrashPoint.CUT_ANNOUNCED)\n",
+        tests=KILLED_RETURN,
+        select="cut_announced",
+    ),
+    Fault(
+        name="a store is cut that was used since it was looked at",
+        file="store/recovery/replica.py",
+        old="        if closed_end(root) != end:\n",
+        new="        if closed_end(root) < end:\n",
+        tests=RETURNING,
+        select="on_doubt",
+    ),
+    Fault(
+        name="a store that rejoins compares no byte",
+        file=REJOINING,
+        old="        if own != self._received(start, len(own)):\n",
+        new="        if len(own) != len(self._received(start, len(own))):\n",
+        tests=RETURNING,
+        select="by_force",
+    ),
+    Fault(
+        name="a fence is a file only",
+        file="store/message_store.py",
+        old='            self.state.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replica"])\n',
+        new="",
+        tests=HANDSHAKE,
+        select="in_any_process",
+    ),
+    Fault(
+        name="a fence is forgotten by a restart",
+        file="store/message_store.py",
+        old='            write_mark(self.root, ReplicaMark(primary, "", clock.wall_ms(), Kind.FENCED, epoch))\n',
+        new="            pass\n",
+        tests=HANDSHAKE,
+        select="in_any_process",
+    ),
+    Fault(
+        name="an old primary that could not be reached is forgotten",
+        file="replication/promotion.py",
+        old="        note_replaced(root, found.primary)\n",
+        new="        pass\n",
+        tests=HANDSHAKE,
+        select="could_not_be_reached",
+    ),
+    Fault(
+        name="a primary that lost power goes on at once",
+        file=OPENING,
+        old="    if had_a_replica and (root / ABORT).exists() and shared_state.leftover(root) is None:\n",
+        new="    if had_a_replica and not (root / ABORT).exists() and shared_state.leftover(root) is None:\n",
+        tests=RETURNING,
+        select="takes_back",
+    ),
+    Fault(
+        name="a primary that lost power takes nothing back",
+        file="replication/returning/reclaiming.py",
+        old="            self._receive(connection, theirs, ended)\n",
+        new="            return True\n",
+        tests=RETURNING,
+        select="takes_back",
+    ),
+    Fault(
+        name="a frame between two of ours is not checked",
+        file="replication/frames.py",
+        old="            self._check(offset, content)\n",
+        new="",
+        tests=HANDSHAKE,
+        select="comes_damaged",
     ),
 ]

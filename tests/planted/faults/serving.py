@@ -18,6 +18,7 @@ KILLED_COMMIT = "tests/crash/client/test_killed_commit.py"
 REPORTS = "tests/replication/test_reports.py"
 FOLLOWED = "tests/replication/test_following.py"
 KILLED_REPLICA = "tests/crash/store/test_killed_replica.py"
+WAITING = "tests/replication/test_waiting_sends.py"
 RECEIVING = "replication/receiving.py"
 REPLICA_LOG = "store/append/replica_log.py"
 
@@ -178,8 +179,8 @@ FAULTS = [
     Fault(
         name="a replica takes messages of its own",
         file="store/recovery/opening.py",
-        old="    state.is_replica = int(replica_mark.read_mark(root) is not None)\n",
-        new="    state.is_replica = 0\n",
+        old='    state.restricted = layout.RESTRICTED["replica"] if replica_mark.read_mark(root) is not None else 0\n',
+        new="    state.restricted = 0\n",
         tests=FOLLOWED,
         select="takes_no_message",
     ),
@@ -206,5 +207,45 @@ FAULTS = [
         new="            self._state.append_stage = IDLE\n",
         tests=KILLED_REPLICA,
         select="beside_a_reader and replica_published",
+    ),
+    Fault(
+        name="the furthest of several replicas is enough",
+        file="replication/acks/followers.py",
+        old="    return known[settings.followers - 1] if",
+        new="    return known[0] if",
+        tests=WAITING,
+        select="slowest_that_is_needed",
+    ),
+    Fault(
+        name="a first report counts as one of what a replica has",
+        file="replication/sender.py",
+        old="        elif self.peer is None or self.peer.wants == Wants.FOLLOW:\n            self.acked = min(end, self._sent_to)\n",
+        new="        self.acked = min(end, self._sent_to)\n",
+        tests=WAITING,
+        select="before_anything_is_written",
+    ),
+    Fault(
+        name="a send is answered before replicas have its message",
+        file="store/append/replicas.py",
+        old="        if state.replicated_to >= end:\n            return Copies.MADE\n        if not",
+        new="        if self.are_in_sync:\n            return Copies.MADE\n        if not",
+        tests=WAITING,
+        select="reported_its_message",
+    ),
+    Fault(
+        name="that replicas lack messages is written down after the answer",
+        file="store/append/replicas.py",
+        old="            self._note_missing()\n",
+        new="            self._state.is_missing = 1\n",
+        tests=WAITING,
+        select="written_down_before",
+    ),
+    Fault(
+        name="a replica that hangs stays in sync",
+        file="replication/acks/keeper.py",
+        old="        if acked >= self._goal:\n",
+        new="        if acked is not None:\n",
+        tests=WAITING,
+        select="before_anything_is_written",
     ),
 ]

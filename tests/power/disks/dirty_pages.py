@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 from rmqclient.store import layout
@@ -41,7 +42,8 @@ def write_some(root: Path, start: int, end: int, chance: random.Random) -> None:
         write_pages(path, chance.sample(pages, -(-len(pages) // 2)))
     derived = sorted([*root.glob("consumequeue/*/*/*"), *root.glob("index/*")])
     for path in chance.sample(derived, len(derived) // 2):
-        write_pages(path, range(0, path.stat().st_size, PAGE))
+        with suppress(FileNotFoundError):  # the store removes files meanwhile
+            write_pages(path, range(0, path.stat().st_size, PAGE))
 
 
 def is_no_prefix(root: Path, start: int, end: int) -> bool:

@@ -97,6 +97,7 @@ def test_a_driver_killed_at_any_step_leaves_a_batch_that_its_replay_completes(
 
 
 @pytest.mark.guarantee("G25")
+@pytest.mark.sweep
 def test_drivers_killed_again_and_again_beside_other_producers_write_each_row_once(
     drivers: Drivers, root: Path, store: MessageStore
 ) -> None:
@@ -159,6 +160,7 @@ def test_staged_rows_that_a_power_cut_tore_come_from_the_replay_when_it_has_the_
 
 
 @pytest.mark.parametrize(("step", "variant"), [("after announce", "!"), ("before conclude", "")])
+@pytest.mark.sweep
 def test_torn_staged_rows_are_not_missed_when_none_or_all_had_landed(
     drivers: Drivers, root: Path, store: MessageStore, step: str, variant: str
 ) -> None:

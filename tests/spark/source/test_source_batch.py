@@ -12,12 +12,14 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient import Compression, Producer, PullConsumer, PullStatus
+from rmqclient.replication.primary import Primary
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.ranges import Piece
 from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message, MessageQueue, open_store
+from tests.replication.pairs import following, open_replica, until
 from tests.spark.rows import GOLDEN, Row, expected, load, row_of_line, rows_of, unpacked
 from tests.support.lines import of_kind
 from tests.support.oracle import reference
@@ -125,6 +127,18 @@ def test_a_topic_to_which_nothing_was_sent_is_no_topic_yet(spark: SparkSession, 
         assert load(spark, store.root).collect() == []
         with pytest.raises(Exception, match="nothing was ever sent to empty"):
             load(spark, store.root, subscribe="empty").collect()
+
+
+@pytest.mark.guarantee("G84")
+def test_a_replica_is_read_while_it_follows(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        open_store(written_store(tmp_path / "primary"), housekeeping=False) as primary,
+        Primary(primary, "127.0.0.1", 0) as sending,
+        open_replica(tmp_path / "replica") as replica,
+        following(replica, sending.start()),
+    ):
+        until(lambda: replica.state.published_to == primary.state.published_to, "the replica has everything")
+        assert rows_of(load(spark, replica.root, **EVERYTHING)) == rows_of(load(spark, primary.root, **EVERYTHING))
 
 
 def test_a_store_is_left_as_it_was(spark: SparkSession, root: Path) -> None:

@@ -12,6 +12,7 @@ from tests.torture.kills import compaction
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G40")
+@pytest.mark.sweep
 def test_random_kills_leave_the_latest_value_of_every_key(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

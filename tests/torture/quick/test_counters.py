@@ -14,6 +14,7 @@ from tests.torture.kills import counters
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G50")
+@pytest.mark.sweep
 def test_random_kills_leave_counters_that_count_each_message_once(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

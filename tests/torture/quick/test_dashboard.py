@@ -14,6 +14,7 @@ from tests.torture.wholes.dashboard import WARM_ROUNDS, Memory, growth_of
 
 
 @pytest.mark.slow
+@pytest.mark.sweep
 def test_twenty_clients_are_answered_while_workers_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "ROUND_S", 2.0)
     result = dashboard.run(7, 2, tmp_path)

@@ -19,6 +19,7 @@ CALL = Handled(9, 1_002, MESSAGE, 1_000)
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.guarantee("G37")
+@pytest.mark.sweep
 def test_random_kills_leave_each_delayed_message_its_one_delivery_in_time(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

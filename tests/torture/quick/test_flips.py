@@ -28,6 +28,7 @@ def specimen(tmp_path: Path) -> Specimen:
 
 
 @pytest.mark.guarantee("G5")
+@pytest.mark.sweep
 def test_no_flipped_bit_leads_to_a_wrong_message_a_crash_or_a_hang(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

@@ -12,6 +12,7 @@ from tests.torture.kills import once
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G43")
+@pytest.mark.sweep
 def test_random_kills_leave_each_key_sent_once(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

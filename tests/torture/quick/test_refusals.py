@@ -14,6 +14,7 @@ from tests.torture.result import Rig
 @pytest.mark.crash
 @pytest.mark.guarantee("G1")
 @pytest.mark.parametrize(("rig", "rounds"), [(disk_full.RIG, 8), (failures.RIG, 30)], ids=["disk-full", "nth-failure"])
+@pytest.mark.sweep
 def test_a_quick_part_of_a_rig_finds_nothing(tmp_path: Path, rig: Rig, rounds: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

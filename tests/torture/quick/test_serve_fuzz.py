@@ -17,6 +17,7 @@ from tests.torture.served import serve_fuzz
 from tests.torture.served.mutating_client import Bulk, Share, send_share
 
 
+@pytest.mark.sweep
 def test_mutated_requests_get_typed_answers_and_the_server_goes_on(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

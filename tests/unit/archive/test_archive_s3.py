@@ -101,6 +101,7 @@ def test_a_log_file_of_many_parts_is_uploaded_and_read_by_ranges(tmp_path: Path,
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G27")
+@pytest.mark.sweep
 def test_an_archiver_killed_in_the_middle_of_a_put_leaves_no_half_object(
     store: MessageStore, root: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from rmqclient.store import Message, MessageStore, java_hash, open_store
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.kernel._kernel import index_key_hash
+from rmqclient.store.log import index_file
 from rmqclient.store.log.index_file import IndexFiles, paths, sizes_in
 from rmqclient.store.recovery import recovery
 from tests.support.oracle import reference
@@ -116,6 +119,62 @@ def test_a_file_is_named_behind_the_newest_one_whatever_the_clock_says(root: Pat
     names = [files.create(now).path.name for now in (1_700_000_000_999, 1_700_000_000_999, 1_600_000_000_000)]
     assert names == sorted(set(names))
     assert [len(name) for name in names] == [17, 17, 17]
+
+
+def test_a_search_sees_files_that_others_added_or_removed_since(
+    store: MessageStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a reader that has listed the files, so long after their last change that it lists them no more
+    moments = itertools.count(0, 3_000_000_000)
+    monkeypatch.setattr(index_file, "boottime", lambda: next(moments))
+    fill(store)
+    store.build_index()
+    reader, listed = fresh(root), listings(monkeypatch)
+    assert len(found_by(reader)) == 1
+    assert [found_by(reader) for _ in range(5)] == [found_by(fresh(root))] * 5
+    assert len(listed) == 2 + 1, "the reader twice, and the other once"
+    # When others add files, and remove one, Then it sees that
+    fill(store)
+    store.build_index()
+    assert len(found_by(reader)) == len(found_by(fresh(root))) == 2
+    fresh(root).remove(paths(root)[0])
+    assert found_by(reader) == found_by(fresh(root))
+
+
+def test_two_changes_in_one_step_of_the_file_systems_clock_are_two(
+    store: MessageStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_file, "boottime", lambda: 7)
+    reader = fresh(root)
+    fill(store)
+    store.build_index()
+    assert found_by(reader) == found_by(reader) == found_by(fresh(root))
+    changed = (root / "index").stat().st_mtime_ns
+    fill(store)
+    store.build_index()
+    os.utime(root / "index", ns=(changed, changed))
+    assert found_by(reader) == found_by(fresh(root))
+
+
+def fresh(root: Path) -> IndexFiles:
+    """Return what has listed nothing yet."""
+    return IndexFiles(root, SLOTS, ENTRIES, MappingCache(8))
+
+
+def found_by(files: IndexFiles) -> list[int]:
+    return list(files.candidates(ORDERS, "k177", 0, 2**62))
+
+
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return a list that gets the root of the store at each listing from now on."""
+    listed: list[Path] = []
+
+    def listing(root: Path) -> list[Path]:
+        listed.append(root)
+        return paths(root)
+
+    monkeypatch.setattr(index_file, "paths", listing)
+    return listed
 
 
 # --- recovery -------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ HALF_AT, COMMIT_AT, OPERATION_AT, RENEWED_AT, RENEWED_AGAIN_AT, GIVEN_UP_AT = 10
 """Where the records of the three transactions stand in the golden store."""
 
 MINUTE_MS = 60_000
+CENTURY_H = 100 * 365 * 24
 
 
 @pytest.fixture
@@ -92,6 +93,7 @@ def cut(golden: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
         index_slots=64,
         index_entries=64,
         transactions=TransactionConfig(check_max=2),
+        retention=replace(SMALL.retention, file_reserved_hours=CENTURY_H),  # the broker's messages grow older each day
     )
     with open_store(image, config, housekeeping=False) as opened:
         yield opened

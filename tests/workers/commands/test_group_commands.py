@@ -149,10 +149,11 @@ def test_a_topic_gets_more_queues_and_is_removed(store: str) -> None:
     assert data(run("topic", "ls", "-o", "json", "--query", "[].topic", "--store", store)) == ["mails"]
 
 
-def test_a_store_keeps_its_groups_and_says_what_to_do_instead(store: str) -> None:
+def test_a_group_is_forgotten_after_it_was_shown_where_it_stood(store: str) -> None:
     moved("--to", "3", "--store", store)
     assert len(rows(run("group", "rm", "billing", "--dry-run", "-o", "json", "--store", store))) == 2
-    refused = run("group", "rm", "billing", "--yes", "--store", store)
-    assert refused.exit_code == 1
-    assert "`rmq group seek GROUP TOPIC --to latest` ends its lag" in refused.stderr
     assert lag(store, "committed_offset") == [(3,), (3,)]
+    forgotten = rows(run("group", "rm", "billing", "--yes", "-o", "json", "--store", store))
+    assert [(row["committed_offset"], row["lag"]) for row in forgotten] == [(3, 2), (3, 2)]
+    assert run("group", "lag", "billing", "--store", store).exit_code == 1
+    assert data(run("group", "ls", "-o", "json", "--store", store)) == []

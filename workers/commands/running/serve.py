@@ -35,6 +35,32 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
 @click.option("--ha-listen", metavar="HOST:PORT", help="Address at which replicas follow the log.  [default: nowhere]")
+@click.option(
+    "--wait-for",
+    type=click.Choice(["none", "memory", "disk"]),
+    default="none",
+    show_default=True,
+    help="Where replicas must have a message before its send is answered, from any process.",
+)
+@click.option("--followers", type=int, default=1, show_default=True, help="How many replicas must have it.")
+@click.option(
+    "--on-lost",
+    type=click.Choice(["refuse", "degrade"]),
+    default="refuse",
+    show_default=True,
+    help="While too few replicas are in sync: refuse sends, or answer them and note what is missing.",
+)
+@click.option(
+    "--replica-timeout-ms", type=int, default=3_000, show_default=True, help="How long a send waits for them."
+)
+@click.option("--replica", metavar="HOST:PORT", help="Where a replica answers reads, for clients that are far behind.")
+@click.option(
+    "--memory-percent",
+    type=click.IntRange(0, 100),
+    default=40,
+    show_default=True,
+    help="Share of the host's memory that a client may be behind before it is sent there.",
+)
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
 @click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
@@ -104,12 +130,20 @@ def _settings(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_client_ca: Path | None,
+    wait_for: str,
+    followers: int,
+    on_lost: str,
+    replica_timeout_ms: int,
+    replica: str | None,
     **others: Any,
 ) -> ServeSettings:
     from rmqclient.broker.life.failures import read_failure
-    from rmqclient.broker.settings import ServeSettings, TlsMode, TlsSettings
+    from rmqclient.broker.settings import ServeSettings, TlsMode, TlsSettings, replication_of
 
+    if wait_for != "none" and ha_listen is None:
+        raise click.UsageError(f"--wait-for {wait_for} needs --ha-listen: nobody could follow")
     try:
+        replication = replication_of(wait_for, on_lost, followers, replica_timeout_ms)
         for text in others["failures"]:
             read_failure(text)
         tls = TlsSettings(TlsMode(tls_mode), tls_cert, tls_key, tls_client_ca)
@@ -120,6 +154,8 @@ def _settings(
         tuple(map(_address, listen)),
         None if advertise is None else _address(advertise),
         None if ha_listen is None else _address(ha_listen),
+        replication,
+        None if replica is None else _address(replica),
         tls=tls,
         can_fail=ephemeral,
         **others,

@@ -50,6 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "replica follow": ("rmq replica follow 10.0.0.7:10912 --store ./replica",),
     "replica promote": ("rmq replica promote --store ./replica",),
     "replica status": ("rmq replica status --store ./replica",),
+    "replica rejoin": ("rmq replica rejoin db8:10912 --store ./store",),
     "run": ("rmq run shop:app --processes 4", "rmq run shop.py:app --group billing"),
     "schedule cancel": ("rmq schedule cancel 7F0000011A2B00000000000000000001",),
     "schedule crons": ("rmq schedule crons shop:app",),

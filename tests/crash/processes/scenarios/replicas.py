@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqclient.store import open_store
-from rmqclient.store.recovery.replica import become_replica
+from rmqclient.store import Message, boottime, open_store
+from rmqclient.store.recovery.replica import become_replica, promote, return_as_replica
+from rmqclient.store.settings.lineage import begin_lineage
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
+from rmqclient.store.settings.replication import OnLost, Replication, Sync
 from tests.crash.processes.order import Note, Order
 from tests.replication.pairs import NO_BROKER, feed, fill, log_bytes
-from tests.support.stores import SMALL
+from tests.support.stores import QUEUE, SMALL, TOPIC, appender_of
 
 PIECE = 5_000
 
@@ -25,3 +27,33 @@ def replicate(order: Order, note: Note) -> None:
     order.arm()
     feed(log, log_bytes(store)[log.end :], PIECE)
     note(log.end)
+
+
+def send_replicated(order: Order, note: Note) -> None:
+    """Send with a replica that has everything, then without one; note what each send said of it."""
+    store = open_store(order.root, housekeeping=False)
+    store.replicas.configure(Replication(Sync.MEMORY, OnLost.DEGRADE, timeout_ms=30_000))
+    appender = appender_of(store)
+    store.replicas.say(1 << 40, boottime() + 10**12)
+    note(appender.append(Message(TOPIC, b"with")).replicated)
+    order.arm()
+    store.replicas.say(0, 0)
+    for _ in range(order.rounds or 3):
+        note(appender.append(Message(TOPIC, b"without")).replicated)
+
+
+def swap_roles(order: Order, note: Note) -> None:
+    """Cut a store beside this one back and let it follow, then promote it; note where it ended and where it is cut."""
+    root = Path(order.root).with_name("returned")
+    with open_store(root, SMALL, housekeeping=False) as store:
+        fill(store, 60)
+        end, cut_to = store.state.published_to, store.message_at(QUEUE, 20).commit_log_offset
+        begin_lineage(root)
+        Path(order.notes).with_name("tail").write_bytes(log_bytes(store, cut_to))
+    note(end)
+    note(cut_to)
+    order.arm()
+    return_as_replica(root, ReplicaMark(NO_BROKER, NO_BROKER, 1, cut_to=cut_to), end)
+    with open_store(root, SMALL, housekeeping=False):
+        pass
+    promote(root)

@@ -1,0 +1,1 @@
+"""Acks: how many followers have what, and what senders are told of it."""

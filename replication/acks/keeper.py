@@ -1,0 +1,92 @@
+"""Keeper: tells the senders of all processes how far followers are, and for how long they are in sync.
+
+Followers are in sync while they reach, within the timeout, the end that the log had when they reached the last such
+end. A follower that is connected and hangs is therefore out of sync one timeout after the first message that it does
+not report; one that has just come is in sync when it has caught up.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rmqclient.errors import QueueError
+from rmqclient.replication.acks.followers import Follower, acknowledged
+from rmqclient.store import MessageStore, boottime
+from rmqclient.store.settings.replication import Replication, Sync
+
+_log = logging.getLogger(__name__)
+
+_NS_IN_MS: Final = 1_000_000
+_LOOKS_IN_A_TIMEOUT: Final = 6
+
+
+class Keeper:
+    """Looks at the followers of one open store after each report, and a few times in a timeout."""
+
+    def __init__(
+        self, store: MessageStore, settings: Replication, connections: Callable[[], Iterable[Follower]]
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._connections = connections
+        self._goal: int | None = None
+        self._reached_at = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-ha-acks", daemon=True)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anybody waits for followers."""
+        return self._settings.sync is not Sync.NONE
+
+    def start(self) -> None:
+        """Let every process wait as the settings say, and begin to look. Raises StoreFull."""
+        self._store.replicas.configure(self._settings)
+        if self.is_needed:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End: from now on no follower is in sync."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._store.replicas.say(0, 0)
+
+    def look(self) -> None:
+        """Say how far followers are now. For any thread."""
+        if not self.is_needed or self._ended.is_set():
+            return
+        with self._lock:
+            acked = acknowledged(self._connections(), self._settings)
+            lease = self._lease(acked)
+            self._store.replicas.say(acked or 0, lease)
+            if lease and self._store.state.is_missing and acked is not None:
+                self._complete(acked)
+
+    def _lease(self, acked: int | None) -> int:
+        """Return until when the followers are in sync; 0 when they are not."""
+        published_to, now = self._store.state.published_to, boottime()
+        if acked is None:
+            self._goal, self._reached_at = None, 0
+            return 0
+        if self._goal is None:
+            self._goal = published_to
+        if acked >= self._goal:
+            self._goal, self._reached_at = published_to, now
+        return self._reached_at + self._settings.timeout_ms * _NS_IN_MS if self._reached_at else 0
+
+    def _complete(self, acked: int) -> None:
+        if acked < self._store.state.published_to:
+            return
+        try:
+            self._store.replicas.note_complete(acked)
+        except QueueError as error:
+            _log.warning("followers have everything again, and that is not written down yet: %s", error)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._settings.timeout_ms / 1000 / _LOOKS_IN_A_TIMEOUT):
+            self.look()

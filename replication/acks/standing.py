@@ -1,0 +1,48 @@
+"""Standing: how a store stands with its followers, for whoever asks on its host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqclient.store import clock, open_store
+from rmqclient.store.settings.replication import read_replication
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What sends wait for, and what followers have. Places are bytes of the log."""
+
+    wait_for: str
+    """``none``, ``memory`` or ``disk``."""
+    on_lost: str
+    followers: int
+    """How many must have a message."""
+    in_sync: bool | None
+    """Whether so many are; None when nobody waits for them."""
+    end: int
+    replicated_to: int | None
+    """Up to where so many followers have the log; None when nobody waits for them."""
+    missing_bytes: int
+    """Bytes behind the first message that was answered without followers; 0 when they have all that was answered."""
+    missing_s: float | None
+    """Seconds since then; None when they have all that was answered."""
+
+
+def standing(root: Path) -> Standing | None:
+    """Return how a store stands; None for one that is a replica. Raises as opening it."""
+    with open_store(root, create=False, housekeeping=False, settling=True) as store:
+        if store.is_replica:
+            return None
+        settings, end = read_replication(root), store.state.published_to
+        waits, since = store.replicas.are_waited_for, settings.missing_since_ms
+        return Standing(
+            settings.sync.value,
+            settings.on_lost.value,
+            settings.followers,
+            store.replicas.are_in_sync if waits else None,
+            end,
+            store.state.replicated_to if waits else None,
+            0 if settings.missing_from is None else end - settings.missing_from,
+            None if since is None else (clock.wall_ms() - since) / 1000,
+        )

@@ -1,0 +1,107 @@
+"""Fencing: a new primary tells the one whose place it took, which takes no message from then on.
+
+Nobody can stop a host that cannot be reached. So the address is kept in ``<root>/replaced.json`` until the old primary
+has answered, and the server of the new one goes on telling. Who is told has the same history and an older epoch;
+anybody else stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from rmqclient.errors import FrameError, QueueError
+from rmqclient.replication.addresses import split
+from rmqclient.replication.handshake import Hello, Wants, encode, greet, hello_of, read_hello, receiver
+from rmqclient.store import MessageStore
+from rmqclient.store.settings import document
+from rmqclient.store.settings.lineage import read_lineage
+from rmqclient.store.settings.replica_mark import Kind
+
+_log = logging.getLogger(__name__)
+
+_FILE: Final = Path("replaced.json")
+_TIMEOUT_S: Final = 3.0
+_AGAIN_S: Final = 2.0
+
+
+def be_fenced(store: MessageStore, connection: socket.socket, theirs: Hello) -> None:
+    """Answer a primary that wants to replace this one. Raises OSError, StoreFull, StoreBusy."""
+    own = read_lineage(store.root)
+    if theirs.store_id == own.store_id and theirs.lineage.newest > own.newest:
+        host = connection.getpeername()[0]
+        end = store.fence(str(host), theirs.lineage.newest)
+        _log.error(
+            "%s is no primary any more: %s has epoch %d; ends at %d", store.root, host, theirs.epochs[-1][0], end
+        )
+    connection.sendall(encode(hello_of(store)))
+
+
+def note_replaced(root: Path, primary: str) -> None:
+    """Keep whom the store replaces when it is promoted. Raises StoreFull."""
+    document.replace_file(root / _FILE, orjson.dumps({"primary": primary}))
+
+
+def replaced(root: Path) -> str:
+    """Return whom the store replaced and could not tell yet; empty when there is nobody."""
+    with suppress(orjson.JSONDecodeError, AttributeError):
+        return str(orjson.loads(document.content(root / _FILE, missing=b"{}")).get("primary", ""))
+    return ""
+
+
+def tell(store: MessageStore, primary: str) -> bool:
+    """Tell a primary that this store took its place; return whether nobody has to be told any more.
+
+    A stock primary cannot be told. Raises OSError, FrameError: then it is to be tried again.
+    """
+    own = hello_of(store, Wants.FENCE)
+    with socket.create_connection(split(primary), _TIMEOUT_S) as connection:
+        theirs = greet(connection, own)
+        if theirs is None or theirs.store_id != own.store_id or theirs.lineage.newest >= own.lineage.newest:
+            _log.warning("%s is no older primary of this store, and is not told anything", primary)
+            return True
+        answered = read_hello(receiver(connection))
+        return answered is not None and answered.role == Kind.FENCED
+
+
+class Telling:
+    """Tells the old primary until it has answered, for the server of the new one. Ended by :meth:`close`."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-ha-fence", daemon=True)
+
+    def start(self) -> None:
+        """Begin, when there is somebody to tell."""
+        if replaced(self._store.root):
+            self._thread.start()
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set() and not tell_once(self._store):
+            self._ended.wait(_AGAIN_S)
+
+
+def tell_once(store: MessageStore) -> bool:
+    """Tell the old primary; return whether it was told, or there is nobody to tell. Waits 3 s at most for each step."""
+    primary = replaced(store.root)
+    try:
+        is_told = not primary or tell(store, primary)
+    except (OSError, FrameError, QueueError) as error:
+        _log.debug("%s was not told: %s", primary, error)
+        return False
+    if is_told:
+        (store.root / _FILE).unlink(missing_ok=True)
+    return is_told

@@ -1,0 +1,130 @@
+"""Reclaiming: a primary that lost power takes back what its replica has, before it goes on.
+
+What was replicated is on two hosts, and a power cut takes the end of one log only. The replica of a primary that was
+not closed in order before its host was started again may have that end. Their logs have one history, and nobody wrote
+since, so the longer one begins with the shorter one. The replica connects as ever; the primary says that it is
+``unsettled``, reports like a replica, and gets the rest. Then it begins an epoch and is a primary again: a replica that
+still has more, because there were two, is found out by that.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Self
+
+from rmqclient.errors import CannotListen, FrameError, LogsDiffer, QueueError, StoreFenced
+from rmqclient.replication import handshake
+from rmqclient.replication.frames import OURS, SILENCE_S
+from rmqclient.replication.handshake import Hello, Wants, hello_of
+from rmqclient.replication.joining import Joining
+from rmqclient.replication.receiving import Ack, Receiving
+from rmqclient.replication.returning.fencing import be_fenced
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.append.replica_log import ReplicaLog
+from rmqclient.store.recovery import replica
+from rmqclient.store.settings.lineage import common_end
+from rmqclient.store.settings.replica_mark import Kind, read_mark
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.2
+_SAY_S: Final = 60
+
+
+def reclaim(root: Path, host: str, port: int, ended: threading.Event) -> bool:
+    """Wait for the replica at an address, take back what it has, and make the store a primary again.
+
+    Returns whether that was done; not when ``ended`` was set. Raises CannotListen, StoreFenced when a promoted replica
+    calls, and what opening and appending raise.
+    """
+    with open_store(root, create=False, housekeeping=False, settling=True) as store, Reclaiming(store) as waiting:
+        waiting.listen(host, port)
+        if not waiting.run(ended):
+            return False
+    replica.promote(root)
+    return True
+
+
+class Reclaiming:
+    """The port of a primary that waits for its replica. A context manager."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._log: ReplicaLog = store.replica_log()
+        self._log.settle()
+        self._listening: socket.socket | None = None
+
+    def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; return host and port. Raises CannotListen."""
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listening = socket.create_server((host, port), family=family)
+        except OSError as error:
+            raise CannotListen(f"cannot listen for the replica on {host}:{port}: {error.strerror or error}") from error
+        self._listening.settimeout(_LOOK_S)
+        found = self._listening.getsockname()
+        return str(found[0]), int(found[1])
+
+    def run(self, ended: threading.Event) -> bool:
+        """Wait until a replica has given back what it has; return False when ``ended`` was set first."""
+        looks = 0
+        while not ended.is_set() and self._listening is not None:
+            if looks % int(_SAY_S / _LOOK_S) == 0:
+                _log.warning("%s waits for its replica, which may have what was lost here", self._store.root)
+            looks += 1
+            with suppress(TimeoutError):
+                connection, _ = self._listening.accept()
+                with connection:
+                    if self._is_settled_by(connection, ended):
+                        return True
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._listening is not None:
+            self._listening.close()
+
+    def _is_settled_by(self, connection: socket.socket, ended: threading.Event) -> bool:
+        """Take back what the other side has; return whether that was done. Raises StoreFenced."""
+        connection.settimeout(SILENCE_S)
+        try:
+            if not handshake.is_ours(handshake.receiver(connection)(len(handshake.MAGIC_BYTES))):
+                return False
+            theirs = handshake.answer(connection, self._store)
+            if theirs.wants == Wants.FOLLOW:
+                return self._take_back(connection, theirs, ended)
+            if theirs.wants == Wants.FENCE:
+                be_fenced(self._store, connection, theirs)
+        except (OSError, FrameError, QueueError) as error:
+            _log.warning("the replica gave nothing back: %s", error)
+        mark = read_mark(self._store.root)
+        if mark is not None and mark.kind is Kind.FENCED:
+            raise StoreFenced(f"{mark.primary} took the place of {self._store.root}: `rmq replica rejoin` follows it")
+        return False
+
+    def _take_back(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> bool:
+        own = hello_of(self._store)
+        same = common_end(own.lineage.epochs, own.end, theirs.lineage.epochs, theirs.end)
+        if own.store_id != theirs.store_id or same != min(own.end, theirs.end):
+            raise LogsDiffer(f"it is of store {theirs.store_id} up to {theirs.end}, this is {own.store_id}: no copy")
+        if theirs.end > own.end:
+            self._receive(connection, theirs, ended)
+            _log.warning("%s took %d bytes back from its replica", self._store.root, self._log.end - own.end)
+        return self._log.end >= theirs.end
+
+    def _receive(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> None:
+        """Follow the replica until all that it has is here. Raises as :meth:`Receiving.run`."""
+        done = threading.Event()
+
+        def heard(_: int) -> None:
+            if ended.is_set() or self._log.end >= theirs.end:
+                done.set()
+
+        joining = Joining(self._log, self._store.config.commit_log_file_bytes, theirs.shape)
+        Receiving(self._store, connection, self._log, joining, Ack.DISK, heard, wire=OURS).run(done)

@@ -1,0 +1,139 @@
+"""Lineage: which history the log of a store is, and who wrote which part of it. Two stores compare theirs.
+
+A history begins with a store that gets its first replica of this library, and has an id then: ``<root>/lineage.json``.
+A replica has the id of its primary. An epoch is a part of the log that one primary wrote. Each promotion begins one,
+and so does a primary that has lost power. Epochs stand in ``<root>/epochFileCheckpoint`` as RocketMQ 5 writes them
+[EpochFileCache]::
+
+    2                  how many
+    184814133          CRC-32 & 0x7FFFFFFF of the lines that follow; 0 is not checked
+    1-0                epoch 1 begins at byte 0 of the log
+    2-299134
+
+Two logs are the same up to the end of the newest epoch that both have, where it ends first. The number alone says
+nothing, because an epoch without a byte is replaced by the next one at the same place: two promotions without a message
+between them leave one entry. A store without epochs has had no replica of this library.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.settings import document
+
+EPOCHS_FILE: Final = Path("epochFileCheckpoint")
+LINEAGE_FILE: Final = Path("lineage.json")
+MOST_EPOCHS: Final = 1_000
+"""Older ones are forgotten. [AutoSwitchHAConnection takes no more]"""
+
+_CRC_BITS: Final = 0x7FFFFFFF
+
+
+class Epoch(NamedTuple):
+    """A part of the log that one primary wrote."""
+
+    number: int
+    start: int
+    """Its first byte in the log."""
+
+
+Epochs = tuple[Epoch, ...]
+
+
+class Lineage(NamedTuple):
+    """The history of a log, and its parts, the oldest first."""
+
+    store_id: str
+    """32 hexadecimal digits; empty for a store that has had no replica of this library."""
+    epochs: Epochs
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest epoch, 0 when there is none."""
+        return self.epochs[-1].number if self.epochs else 0
+
+
+def common_end(own: Epochs, own_end: int, theirs: Epochs, their_end: int) -> int | None:
+    """Return up to where two logs of one history are the same; None when the epochs do not say.
+
+    ``own_end`` and ``their_end`` are the ends of the logs. [EpochFileCache.findConsistentPoint]
+    """
+    known = set(theirs)
+    for epoch in reversed(own):
+        if epoch in known:
+            return min(_end_of(epoch, own, own_end), _end_of(epoch, theirs, their_end))
+    both_begin = bool(own and theirs) and own[0].start == theirs[0].start == 0
+    return 0 if both_begin else None
+
+
+def _end_of(epoch: Epoch, epochs: Epochs, log_end: int) -> int:
+    number = epochs.index(epoch) + 1
+    return min(epochs[number].start, log_end) if number < len(epochs) else log_end
+
+
+def begun(epochs: Epochs, end: int, above: int = 0) -> Epochs:
+    """Return the epochs with a new one that begins at the end of the log; its number is above ``above``, too.
+
+    Epochs without a byte here are gone: they begin where the new one does, or behind it.
+    """
+    number = max(above, epochs[-1].number if epochs else 0) + 1
+    return (*(epoch for epoch in epochs if epoch.start < end), Epoch(number, end))[-MOST_EPOCHS:]
+
+
+def cut(epochs: Epochs, end: int) -> Epochs:
+    """Return the epochs that have bytes below ``end``; the first one stays."""
+    return (*epochs[:1], *(epoch for epoch in epochs[1:] if epoch.start < end))
+
+
+def read_lineage(root: Path) -> Lineage:
+    """Return the history of a store; empty for one that has none. Raises StoreCorrupt for a damaged file."""
+    found = document.read(root / LINEAGE_FILE)
+    store_id = "" if found is None else found.get("store_id")
+    if not isinstance(store_id, str):
+        raise StoreCorrupt(root / LINEAGE_FILE, 0, f"does not say which history this is: {found!r}")
+    return Lineage(store_id, _parse(document.content(root / EPOCHS_FILE), root / EPOCHS_FILE))
+
+
+def write_lineage(root: Path, lineage: Lineage) -> None:
+    """Make a history that of a store, durably; what is the same is not written again. Raises StoreFull."""
+    known = read_lineage(root)
+    if lineage.store_id != known.store_id:
+        document.write(root / LINEAGE_FILE, document.render({"store_id": lineage.store_id}))
+    if lineage.epochs != known.epochs:
+        document.replace_file(root / EPOCHS_FILE, _render(lineage.epochs))
+
+
+def begin_lineage(root: Path) -> Lineage:
+    """Return the history of a primary, begun with epoch 1 when it has none. Raises StoreCorrupt, StoreFull."""
+    known = read_lineage(root)
+    begun_now = Lineage(known.store_id or uuid4().hex, known.epochs or (Epoch(1, 0),))
+    write_lineage(root, begun_now)
+    return begun_now
+
+
+def _render(epochs: Sequence[Epoch]) -> bytes:
+    lines = "".join(f"{epoch.number}-{epoch.start}\n" for epoch in epochs).encode()
+    return b"%d\n%d\n%s" % (len(epochs), zlib.crc32(lines) & _CRC_BITS, lines)
+
+
+def _parse(content: bytes, path: Path) -> Epochs:
+    if not content:
+        return ()
+    try:
+        count, crc, *lines = content.decode("ascii").splitlines()
+        epochs = tuple(Epoch(*map(int, line.split("-"))) for line in lines)
+        is_whole = len(epochs) == int(count) and int(crc) in (0, zlib.crc32(_lines_of(content)) & _CRC_BITS)
+    except (ValueError, TypeError) as error:
+        raise StoreCorrupt(path, 0, f"is no list of epochs: {error}") from error
+    if not is_whole or list(epochs) != sorted(set(epochs)):
+        raise StoreCorrupt(path, 0, "the list of epochs is damaged")
+    return epochs
+
+
+def _lines_of(content: bytes) -> bytes:
+    return content.split(b"\n", 2)[2]

@@ -1,0 +1,236 @@
+"""A store that was a primary finds its place again: it is cut back and follows, or takes back what it lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqclient import Producer, PullConsumer
+from rmqclient.errors import LogsDiffer, StoreInUse, StoreUnsettled, StoreUnusable
+from rmqclient.replication import promotion
+from rmqclient.replication.primary import Primary
+from rmqclient.replication.returning.reclaiming import reclaim
+from rmqclient.replication.returning.rejoining import Rejoining, look, rejoin
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.recovery.cutting import DIVERGED
+from rmqclient.store.settings.lineage import read_lineage
+from rmqclient.store.settings.replica_mark import read_mark
+from tests.replication.pairs import fill, following, log_bytes, open_replica, until
+from tests.support.oracle import reference
+from tests.support.stores import GROUP, QUEUE, SMALL, abandon, body_of
+
+
+@contextmanager
+def serving(root: Path, port: int = 0) -> Iterator[tuple[MessageStore, str]]:
+    """Have a primary open, and the address where it sends its log."""
+    with open_store(root, SMALL, housekeeping=False) as store, Primary(store, "127.0.0.1", port) as sending:
+        host, bound = sending.start()
+        yield store, f"{host}:{bound}"
+
+
+def follow(copy: Path, store: MessageStore, address: str) -> None:
+    """Let a replica follow until it has all that a primary has."""
+    host, _, port = address.rpartition(":")
+    with open_replica(copy, primary=address) as replica, following(replica, (host, int(port))):
+        until(lambda: replica.state.published_to == store.state.published_to, "the replica has all")
+        until(lambda: read_lineage(copy) == read_lineage(store.root), "the replica knows the epochs")
+        assert log_bytes(replica) == log_bytes(store)
+
+
+def bodies(root: Path) -> list[bytes]:
+    """Return what the queue of a store holds, in its order."""
+    with PullConsumer(root, group="judge") as consumer:
+        return [message.body for message in consumer.messages("orders", wait=0)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """An old primary with 20 messages that nobody else has, and its replica, which was promoted and got 30 others."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    with serving(old) as (store, address):
+        fill(store, 120)
+        follow(new, store, address)
+    promotion.promote(new, force=True)
+    with open_store(old, SMALL) as store, PullConsumer(store, group=GROUP) as consumer:
+        fill(store, 20, first=500)
+        consumer.commit(QUEUE, 135)  # beyond what the new one has
+    with open_store(new, SMALL, housekeeping=False) as store:
+        fill(store, 30, first=700)
+    return old, new
+
+
+@pytest.mark.guarantee("G82")
+def test_an_old_primary_is_cut_back_to_what_both_have_and_its_own_messages_are_kept(pair: tuple[Path, Path]) -> None:
+    old, new = pair
+    with serving(new) as (store, address):
+        # Given what is shown before anything is done
+        found = look(old, address)
+        assert (found.cut_messages, found.epoch, found.primary_epoch) == (20, 1, 2)
+        with open_store(old, SMALL) as before:
+            assert found.end == before.state.published_to
+            kept = log_bytes(before, found.cut_to)
+        assert len(kept) == found.cut_bytes
+
+        # When it rejoins, its messages are in a file, and it has what the new primary has, to the last byte
+        path = rejoin(old, found)
+        assert path is not None
+        assert (path.parent.name, path.read_bytes()) == (DIVERGED, kept)
+        follow(old, store, address)
+
+    # And nobody is behind the end of the queue
+    assert reference.check_store(old) == []
+    promotion.promote(old, force=True)
+    with PullConsumer(old, group=GROUP) as consumer:
+        assert consumer.committed_offset(QUEUE) == 120
+    assert bodies(old) == [body_of(n, 400) for n in (*range(120), *range(700, 730))]
+
+
+@pytest.mark.guarantee("G82")
+def test_what_was_cut_does_not_come_back_when_new_records_end_where_an_old_one_began(pair: tuple[Path, Path]) -> None:
+    old, new = pair
+    with serving(new) as (_, address):
+        found = look(old, address)
+        rejoin(old, found)
+    with open_store(old, housekeeping=False) as store:
+        assert store.state.published_to == found.cut_to
+        base = store.log_files.base_of(found.cut_to)
+        rest = store.log_files.read(base, found.cut_to - base, store.log_files.file_bytes - (found.cut_to - base))
+        assert rest.count(0) == len(rest)
+        assert max(store.log_files.bases()) <= found.cut_to
+        (old / "checkpoint").unlink()
+        abandon(store)
+    (old / "shared").unlink()  # all that is known is in the files
+    with open_store(old, housekeeping=False) as store:
+        assert store.state.published_to == found.cut_to
+
+
+@pytest.mark.guarantee("G82")
+def test_promotions_and_rejoins_in_turn_with_no_message_between_lose_and_cut_nothing(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with serving(first) as (store, address):
+        fill(store, 40)
+        content = log_bytes(store)
+        follow(second, store, address)
+    for turn in range(4):
+        promotion.promote(second, force=True)
+        with serving(second) as (store, address):
+            found = look(first, address)
+            assert (found.cut_bytes, found.primary_epoch) == (0, turn + 2)
+            assert rejoin(first, found) is None
+            follow(first, store, address)
+            assert log_bytes(store) == content
+        first, second = second, first
+    assert read_lineage(first).epochs == ((1, 0), (5, len(content)))
+
+
+@pytest.mark.guarantee("G82")
+def test_a_store_is_not_cut_on_doubt(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    old, new = pair
+    with serving(new) as (_, address), serving(tmp_path / "stranger") as (stranger, elsewhere):
+        fill(stranger, 10)
+        follow(tmp_path / "its-copy", stranger, elsewhere)
+        found = look(old, address)
+        with open_store(old, SMALL, housekeeping=False) as store:
+            before = log_bytes(store)
+            with pytest.raises(StoreInUse):
+                rejoin(old, found)
+            fill(store, 1, first=900)
+        with pytest.raises(StoreInUse, match="meantime"):  # somebody has sent since
+            rejoin(old, found)
+        with pytest.raises(LogsDiffer, match="another store"):
+            look(old, elsewhere)
+    with serving(old) as (_, address), pytest.raises(LogsDiffer, match="should follow this one"):
+        look(new, address)
+    with open_store(old, SMALL, housekeeping=False) as store:
+        assert log_bytes(store, 0, len(before)) == before
+    assert read_mark(old) is None
+
+
+@pytest.mark.guarantee("G82")
+def test_two_stores_that_were_promoted_by_force_at_one_place_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
+    roots = [tmp_path / name for name in ("primary", "left", "right")]
+    with serving(roots[0]) as (store, address):
+        fill(store, 10)
+        for copy in roots[1:]:
+            follow(copy, store, address)
+    for number, copy in enumerate(roots[1:]):
+        promotion.promote(copy, force=True)
+        with open_store(copy, SMALL, housekeeping=False) as store:
+            fill(store, 10, first=100 * number)
+    with serving(roots[1]) as (_, address), pytest.raises(LogsDiffer, match="by force"):
+        look(roots[2], address)
+
+
+def lose_power(store: MessageStore, end: int) -> None:
+    """Leave a store as a power cut does that takes the end of its log."""
+    store.log_files.sync(0, end)
+    abandon(store)
+    for base in store.log_files.bases():
+        path = store.log_files.path(base)
+        kept = max(0, min(end - base, store.log_files.file_bytes))
+        path.write_bytes(path.read_bytes()[:kept].ljust(store.log_files.file_bytes, b"\0"))
+    (store.root / "shared").unlink()
+
+
+@pytest.mark.guarantee("G83")
+def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an_epoch(tmp_path: Path) -> None:
+    # Given a primary whose power cut took messages that were replicated
+    root, copy = tmp_path / "primary", tmp_path / "replica"
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending:
+        host, port = sending.start()
+        fill(store, 100)
+        follow(copy, store, f"{host}:{port}")
+    content = log_bytes(store)
+    lose_power(store, store.message_at(QUEUE, 30).commit_log_offset)
+
+    # Then nobody opens it, and it is not promoted without a word
+    with pytest.raises(StoreUnsettled, match="replica"), Producer(root):
+        pass
+    with pytest.raises(StoreUnusable, match="was not asked"):
+        promotion.promote(root)
+
+    # When its replica connects, it has all again
+    asking = threading.Thread(target=reclaim, args=(root, host, port, threading.Event()))
+    asking.start()
+    with open_replica(copy, primary=f"{host}:{port}") as replica, following(replica, (host, port)):
+        asking.join(60)
+        with open_store(root, SMALL, housekeeping=False) as again, Primary(again, host, port) as sending:
+            assert log_bytes(again) == content
+            assert read_lineage(root).epochs == ((1, 0), (2, len(content)))
+
+            # And the replica follows it as before
+            sending.start()
+            fill(again, 10, first=100)
+            until(lambda: log_bytes(replica) == log_bytes(again), "the replica has all")
+    assert bodies(root) == [body_of(n, 400) for n in range(110)]
+
+
+@pytest.mark.guarantee("G83")
+def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path: Path) -> None:
+    root, copy = tmp_path / "primary", tmp_path / "replica"
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending:
+        host, port = sending.start()
+        fill(store, 20)
+        follow(copy, store, f"{host}:{port}")
+    lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
+    with pytest.raises(StoreUnsettled):
+        open_store(root, SMALL)
+    promotion.promote(root, force=True)
+    with serving(root) as (store, address):
+        fill(store, 20, first=100)
+        with (
+            open_replica(copy, primary=address) as replica,
+            pytest.raises(LogsDiffer, match="rejoin"),
+            following(replica, (host, int(address.rpartition(":")[2]))) as follower,
+        ):
+            until(follower._ended.is_set, "the follower gives up")
+        found: Rejoining = look(copy, address)
+        assert found.cut_messages == 10
+        rejoin(copy, found)
+        follow(copy, store, address)
