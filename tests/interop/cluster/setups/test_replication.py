@@ -121,8 +121,8 @@ def test_a_java_consumer_goes_on_at_the_replica_of_a_master_of_rocketmq_that_is_
         # When the master and its name server are gone
         for server in (master.server, *cluster.name_servers):
             server.kill()
-        with Process("serve", str(copy), "--read-only", "--listen", "127.0.0.1:0") as server:
-            lines = cluster.java.run("consume", server.ready["name_server"], "readers", 100, "orders")
+        with Process("serve", str(copy), "--read-only", "--listen", "127.0.0.1:0") as served:
+            lines = cluster.java.run("consume", served.ready["name_server"], "readers", 100, "orders")
 
     # Then the group gets the second half at the replica
     bodies = [b64decode(line["body"]) for line in of_kind(lines, "message")]
