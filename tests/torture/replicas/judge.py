@@ -10,6 +10,7 @@ from rmqclient.store import MessageStore, open_store
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.record import Record
 from rmqclient.store.settings import checkpoint
+from rmqclient.store.settings.lineage import read_lineage
 from tests.replication.pairs import log_bytes
 from tests.support.oracle import reference
 
@@ -59,7 +60,7 @@ def becomes_level(root: Path, primary: Path) -> bool:
     """Wait until a replica has what its primary has; both are open elsewhere."""
     deadline = time.monotonic() + _LIMIT_S
     with open_store(primary, housekeeping=False) as one, open_store(root, housekeeping=False) as other:
-        while other.state.published_to < one.state.published_to:
+        while other.state.published_to < one.state.published_to or read_lineage(root) != read_lineage(primary):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.005)
@@ -71,11 +72,11 @@ def lose_power(root: Path, chance: random.Random) -> bool:
 
     Returns whether there was such an end.
     """
-    _, low_water = checkpoint.read(root)
     size = max((path.stat().st_size for path in (root / "commitlog").iterdir()), default=0)
     with open_store(root, housekeeping=False) as store:
         end, begin = store.state.published_to, store.state.min_offset
         last = [offset for offset, _ in commit_log.walk(store.log_files, begin, end)][-20:]
+    _, low_water = checkpoint.read(root)  # as the close has left it: only a mark with a higher number counts
     if low_water is None or not last or not size:
         return False
     kept = chance.choice(last)

@@ -264,12 +264,24 @@ class Replication:
             self.problems.append(f"nothing was taken back: {taking_back.status}")
         following.kill()
         taking_back.kill()
+        self._tell_epoch()
         with open_store(life.primary, housekeeping=False) as store:
             if not log_bytes(store).startswith(of_replica):
                 self.problems.append("a power cut took what was replicated")
         self.problems += judge.pair(life.primary, life.replica, life.replicated)
         if read_lineage(life.primary).newest <= read_lineage(life.replica).newest - 1:
             self.problems.append("a power cut began no epoch")
+
+    def _tell_epoch(self) -> None:
+        """Let the replica hear of the epoch that a power cut began: promoted before, it would have the same number."""
+        life = self._life
+        sending = Host(partial(hosts.quiet_primary, life.primary, self._port))
+        following = Host(partial(hosts.follower, life.replica, self._port))
+        deadline = time.monotonic() + 20
+        while read_lineage(life.replica) != read_lineage(life.primary) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        following.kill()
+        sending.kill()
 
 
 def _reclaim(root: Path, port: int) -> None:
