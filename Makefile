@@ -43,7 +43,7 @@ WORKERS ?= 4
 INTEROP := tests/interop
 ROCKETMQ := store-4.9.8 broker-4.9.7 broker-5.3.3 suite-4.9.7 spring-2.3.1
 
-.PHONY: install demo demo-spark demo-cluster docs test test-all interop lint release-check wheels torture bench clean help no-kernel java rocketmq
+.PHONY: install demo demo-spark demo-cluster docs test test-all interop lint release-check wheels torture bench bench-peers clean help no-kernel java rocketmq
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -125,8 +125,11 @@ torture: $(STAMP_ALL) ## run every rig at full size, for hours; ARGS="kills --ro
 bench: $(STAMP_ALL) ## run the benchmarks
 	@$(PYTHON) -m benchmarks
 
+bench-peers: $(STAMP_ALL) ## measure beside the peers, whose clients go into .venv-peers; ARGS="--quick --only redis,huey"
+	@$(PYTHON) -m benchmarks.peers $(ARGS)
+
 clean: ## remove everything that make has made
-	@rm -rf $(VENV) build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-peers build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(INTEROP)/target
 	rm -f store/kernel/_kernel.c store/kernel/_kernel*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ from rich.console import Console
 
 from benchmarks import cluster, report, spark
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, steps, table, tag_filter
-from benchmarks.machine import REPOSITORY, file_system
-from benchmarks.measure import Benchmark, Size
+from benchmarks.measure import Benchmark, Size, working_directory
 from benchmarks.sending import append, compression, once, replication, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
 from benchmarks.starting import kit, scale, scrape, start, top
@@ -68,7 +66,7 @@ def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results
     if quick:
         results /= "quick"
     wanted = [name for name in names if name != RENDER] or ([] if names else list(BENCHMARKS))
-    with _working_directory(directory) as path:
+    with working_directory(directory) as path:
         for name in wanted:
             measured = report.measured(BENCHMARKS[name], Size.QUICK if quick else Size.FULL, Path(path))
             report.write(measured, results)
@@ -81,18 +79,6 @@ def render(results: Path, page: Path) -> None:
     """Write the page from the existing results, in the order of the benchmarks."""
     paths = [path for name in BENCHMARKS if (path := results / f"{name}.json").exists()]
     page.write_text(report.page([report.read(path) for path in paths]), encoding="utf-8")
-
-
-def _working_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
-    """Make a directory that is removed at the end; by default on a disk, where stores belong."""
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        parent = directory
-    else:
-        parent = Path(tempfile.gettempdir())
-        if file_system(parent) in {"tmpfs", "ramfs"}:
-            parent = REPOSITORY
-    return tempfile.TemporaryDirectory(prefix="rmq-benchmarks-", dir=parent)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, BinaryIO, Concatenate, Generic, ParamSpec, TypeVar
+from typing import IO, Any, BinaryIO, ClassVar, Concatenate, Generic, ParamSpec, TypeVar
 
 from benchmarks.machine import REPOSITORY
 
@@ -28,10 +28,19 @@ _COMMAND = "from benchmarks.child import main; main()"
 class Child(Generic[T]):
     """A started process. ``function`` must be at the top level of a module; arguments and result must be picklable."""
 
+    python: ClassVar[str] = sys.executable
+    """The interpreter that runs it."""
+    errors: IO[bytes] | None = None
+    """Where its standard error goes; None for ours."""
+
     def __init__(self, function: Callable[Concatenate[Begin, P], T], *arguments: P.args, **named: P.kwargs) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY
+            [self.python, "-c", _COMMAND],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            cwd=REPOSITORY,
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

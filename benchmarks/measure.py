@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
+from benchmarks.machine import REPOSITORY, file_system
+
 P = TypeVar("P")
 
 Unit = Literal["/s", "s", "ms", "µs", "ns", "MiB", "B", "x"]
@@ -184,6 +186,18 @@ def touch_pages(path: Path, byte_count: int) -> None:
                 for at in range(0, len(mapping), len(_CHUNK)):
                     mapping[at : at + len(_CHUNK)] = _CHUNK
         path.unlink()
+
+
+def working_directory(directory: Path | None) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory that is removed at the end; by default on a disk, where stores belong."""
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        parent = directory
+    else:
+        parent = Path(tempfile.gettempdir())
+        if file_system(parent) in {"tmpfs", "ramfs"}:
+            parent = REPOSITORY
+    return tempfile.TemporaryDirectory(prefix="rmq-benchmarks-", dir=parent)
 
 
 def _rounded(value: float) -> float:

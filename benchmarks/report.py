@@ -97,7 +97,7 @@ def page(reports: Iterable[Report]) -> str:
 
 
 def _section(report: Report) -> str:
-    tables = [_markdown_table(header, rows) for header, rows in (_all_figures(report), _targets(report)) if rows]
+    tables = [markdown_table(header, rows) for header, rows in (_all_figures(report), _targets(report)) if rows]
     notes = "\n".join(f"- {note}" for note in report.notes)
     return "\n\n".join([f"## {report.title}", f"{report.origin}.", *tables, notes]) + "\n"
 
@@ -116,7 +116,7 @@ def _targets(report: Report) -> tuple[list[str], list[list[str]]]:
         [
             _label(figure),
             _shown_target(target, figure.unit),
-            _shown(figure.median, figure.unit),
+            shown(figure.median, figure.unit),
             _verdict(figure, target),
         ]
         for figure in report.figures
@@ -134,7 +134,7 @@ def _verdict(figure: Figure, target: Target) -> str:
 
 
 def _cell(figure: Figure) -> str:
-    median = _shown(figure.median, figure.unit)
+    median = shown(figure.median, figure.unit)
     if len(figure.values) == 1:
         return median
     factor, _ = _prefix(figure.median, figure.unit)
@@ -142,10 +142,10 @@ def _cell(figure: Figure) -> str:
 
 
 def _shown_target(target: Target, unit: Unit) -> str:
-    return f"{'≥' if target.at_least else '≤'} {_shown(target.limit, unit)}"
+    return f"{'≥' if target.at_least else '≤'} {shown(target.limit, unit)}"
 
 
-def _shown(value: float, unit: Unit) -> str:
+def shown(value: float, unit: Unit) -> str:
     """Three digits, with a prefix for rates: ``1.25 M/s``."""
     factor, prefix = _prefix(value, unit)
     return f"{_three_digits(value / factor)} {prefix}{unit}"
@@ -163,7 +163,8 @@ def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
 
 
-def _markdown_table(header: list[str], rows: list[list[str]]) -> str:
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """Return a table whose columns but the first are numbers."""
     lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import peers, traffic
+from benchmarks import baselines, traffic
 from benchmarks.child import Child, alone
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, at_most, in_bytes, rate, scratch
 
@@ -64,7 +64,7 @@ def _measure(parameters: Parameters, body_bytes: int, directory: Path, samples: 
     samples.add(BARE, case, "/s", rate(alone(Child(traffic.call, parameters.messages))))
     with scratch(directory) as path:
         taken = parameters.taken_from_sqlite
-        span = alone(Child(peers.take, path / "peer.db", taken, body_bytes, traffic.ignore))
+        span = alone(Child(baselines.take, path / "peer.db", taken, body_bytes, traffic.ignore))
     samples.add(SQLITE, case, "/s", rate(span))
 
 

@@ -7,7 +7,7 @@ the real pauses. The brokers, the network and the time are a model:
 file           noun
 =============  ======================================================================
 ``events``     the clock of the simulation, and what happens when
-``cluster``    brokers, which answer one request after the other, and their locks
+``cluster``    brokers, which have one thread of work each, and their locks
 ``member``     a member, which asks brokers and moves towards its allocation
 ``scenarios``  what happens to a group, and how long it takes to settle
 ``page``       ``docs/results/scaling.md``

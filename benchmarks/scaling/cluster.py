@@ -1,4 +1,4 @@
-"""Cluster: brokers, which answer one request after the other, and their locks.
+"""Cluster: brokers, which have one thread of work each, and their locks.
 
 Assumed, since no cluster of a thousand brokers is at hand:
 
@@ -14,7 +14,7 @@ figure                          why
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,16 +28,30 @@ LISTED_S: Final = 0.000_000_2
 TOLD_S: Final = 0.000_005
 
 TOPIC: Final = "orders"
+_SLICE_S: Final = 0.01
 
 
 @dataclass(slots=True)
 class Broker:
-    """One broker: until when it is busy, and the owner of each lock."""
+    """One broker: what it does in each slice of time, and the owner of each lock.
+
+    A member takes a whole step at once, so requests come here out of the order of their times. Each gets the first
+    slice from its time on that has room for it.
+    """
 
     name: str
-    busy_until: float = 0.0
     locks: dict[MessageQueue, str] = field(default_factory=dict)
     answered: int = 0
+    _work: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+
+    def answer(self, at: float, work_s: float) -> float:
+        """Take a request that comes ``at`` this time; return when it is answered."""
+        self.answered += 1
+        number = int(at / _SLICE_S)
+        while self._work[number] and self._work[number] + work_s > _SLICE_S:
+            number += 1
+        self._work[number] += work_s
+        return max(at, number * _SLICE_S) + work_s
 
 
 class Cluster:
@@ -69,11 +83,8 @@ class Cluster:
         """Ask a broker and wait for its answer; return the broker."""
         broker = self.brokers[name]
         self.asked[what] += 1
-        broker.answered += 1
-        self.clock.spend(ONE_WAY_S)
-        begins = max(self.clock.monotonic(), broker.busy_until)
-        broker.busy_until = begins + REQUEST_S + extra_s
-        self.clock.spend(broker.busy_until - self.clock.monotonic() + ONE_WAY_S)
+        comes = self.clock.monotonic() + ONE_WAY_S
+        self.clock.spend(broker.answer(comes, REQUEST_S + extra_s) - comes + 2 * ONE_WAY_S)
         return broker
 
     def members(self, name: str) -> tuple[ClusterSeat, ...]:

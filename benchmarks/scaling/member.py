@@ -218,12 +218,14 @@ class Member:
         if self.is_dead:
             return
         known = self.seen.counted(0), self.seen.route
-        if known[0] is not self._computed_for[0] or known[1] is not self._computed_for[1]:
+        is_new = known[0] is not self._computed_for[0] or known[1] is not self._computed_for[1]
+        if is_new:
             self._clock.spend(self._compute_s)
             self._computed_for = known
         self.seen.free_of(self.gone)
         self._rebalancer.step()
         wait_ms = self._rebalancer.next_look_ms
-        if wait_ms < CONFIG.liveness_interval_ms and not self._is_to_step:
+        # A settled member steps every 250 ms, too, and finds nothing; it may have put off what is new until then.
+        if (wait_ms < CONFIG.liveness_interval_ms or is_new) and not self._is_to_step:
             self._is_to_step = True
             self._clock.after(max(wait_ms, 1) / 1000, self._step)

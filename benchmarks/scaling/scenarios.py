@@ -17,8 +17,9 @@ from rmqclient.cluster.groups.locks import RENEW_EVERY_S
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import View
 
+RESTARTED = 10
 RESTART_S = 60.0
-"""Within which members are restarted."""
+"""Within which so many members are restarted."""
 AWAY_S = 10.0
 """How long a member is away that is restarted."""
 PATIENCE_S = 120.0
@@ -78,15 +79,15 @@ class Group:
         """Let one member be killed; its locks stay."""
         return self._outcome("one member is killed", lambda: self._leave(self._middle(), Member.die))
 
-    def restart(self, share: float = 0.01) -> Outcome:
-        """Restart one member in a hundred, one after the other within a minute."""
+    def restart(self) -> Outcome:
+        """Restart ten members, one after the other within a minute."""
 
         def change() -> None:
-            chosen = self._chance.sample(sorted(self._members), max(1, int(len(self._members) * share)))
+            chosen = self._chance.sample(sorted(self._members), min(RESTARTED, len(self._members)))
             for place, client_id in enumerate(chosen):
                 self.clock.after(RESTART_S * place / len(chosen), lambda one=client_id: self._restart(one))  # type: ignore[misc]
 
-        return self._outcome("1 % of the members restart within a minute", change)
+        return self._outcome("ten members restart within a minute", change)
 
     def lose_broker(self) -> Outcome:
         """Let a broker leave the routes, which members notice within 30 s."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import peers, traffic
+from benchmarks import baselines, traffic
 from benchmarks.child import Child, alone, together
 from benchmarks.measure import (
     WARMED,
@@ -89,7 +89,7 @@ def _measure(case: Case, directory: Path, samples: Samples) -> None:
     _copied(case, sent, directory, samples)
     for name, rows, per_transaction in ((SQLITE, case.inserted, 1), (SQLITE_HUNDRED, case.inserted_by_hundred, 100)):
         with scratch(directory, writes=rows * _about(case)) as path:
-            span = alone(Child(peers.insert, path / "peer.db", rows, size, per_transaction))
+            span = alone(Child(baselines.insert, path / "peer.db", rows, size, per_transaction))
         samples.add(name, in_bytes(size), "/s", rate(span))
 
 
@@ -114,7 +114,8 @@ def _copied(case: Case, sent: Span, directory: Path, samples: Samples) -> None:
     """Copy the number of bytes of the batches."""
     for one_by_one, fresh, touched in ((False, FRESH, TOUCHED), (True, FRESH_RECORDS, TOUCHED_RECORDS)):
         with scratch(directory, writes=sent.messages * sent.record_bytes) as path:
-            copied = alone(Child(peers.copy, path / "peer", sent.messages, sent.record_bytes, one_by_one=one_by_one))
+            arguments = (path / "peer", sent.messages, sent.record_bytes)
+            copied = alone(Child(baselines.copy, *arguments, one_by_one=one_by_one))
         samples.add(fresh, in_bytes(case.body_bytes), "/s", rate(copied.fresh))
         samples.add(touched, in_bytes(case.body_bytes), "/s", rate(copied.touched))
 

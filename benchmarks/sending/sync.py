@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import peers
+from benchmarks import baselines
 from benchmarks.child import Begin, Child, together
 from benchmarks.measure import Benchmark, Samples, Size, Span, at_least, in_bytes, rate, scratch
 from benchmarks.traffic import KEYS, TAG, TOPIC
@@ -81,7 +81,7 @@ def _alone(parameters: Parameters, path: Path, processes: int) -> list[Span]:
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, _PEER_FILE_BYTES)
     return together(
-        *(Child(peers.commit_alone, path, number, processes, size, duration_s) for number in range(processes))
+        *(Child(baselines.commit_alone, path, number, processes, size, duration_s) for number in range(processes))
     )
 
 

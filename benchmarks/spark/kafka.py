@@ -46,6 +46,7 @@ offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 broker.session.timeout.ms=60000
+group.initial.rebalance.delay.ms=0
 """
 
 
@@ -66,6 +67,10 @@ class Kafka(NamedTuple):
     """The directory of its log."""
     connector: str
     """As in :class:`Jars`."""
+    pid: int
+    """Of the parent of its process."""
+    begun_ns: int
+    """When it was started, of CLOCK_MONOTONIC."""
 
 
 class KafkaUnavailable(Exception):
@@ -77,6 +82,13 @@ def fetch(directory: Path) -> Jars:
     if shutil.which("mvn") is None:
         raise KafkaUnavailable("there is no Maven (mvn)")
     return Jars(_class_path("broker", directory), _class_path("connector", directory).replace(":", ","))
+
+
+def fetch_broker(directory: Path) -> Jars:
+    """Fetch a broker by Maven; return its class path. Raises KafkaUnavailable."""
+    if shutil.which("mvn") is None:
+        raise KafkaUnavailable("there is no Maven (mvn)")
+    return Jars(_class_path("broker", directory), "")
 
 
 def fetch_tools(directory: Path) -> Jars:
@@ -107,8 +119,9 @@ def broker(directory: Path, jars: Jars, partitions: int) -> Iterator[Kafka]:
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     format_logs = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
     subprocess.run(format_logs, check=True, stdout=subprocess.DEVNULL)
-    with _running([*java, "kafka.Kafka", str(properties)], directory / "kafka.log", port):
-        yield Kafka(f"127.0.0.1:{port}", logs, jars.connector)
+    begun_ns = time.monotonic_ns()
+    with _running([*java, "kafka.Kafka", str(properties)], directory / "kafka.log", port) as pid:
+        yield Kafka(f"127.0.0.1:{port}", logs, jars.connector, pid, begun_ns)
 
 
 def _class_path(profile: str, directory: Path) -> str:
@@ -123,13 +136,13 @@ def _class_path(profile: str, directory: Path) -> str:
 
 
 @contextmanager
-def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
+def _running(command: list[str], log: Path, port: int) -> Iterator[int]:
     with log.open("wb") as output:
         shell = ["sh", "-c", _WHILE_WE_LIVE, "sh", *command]
         process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=output, stderr=output)
     try:
         _wait_until_it_answers(port)
-        yield
+        yield process.pid
     except Exception:
         print(log.read_text(errors="replace")[-_LOG_TAIL:], file=sys.stderr)
         raise

@@ -1,4 +1,4 @@
-"""Peers: the alternatives with which the store is compared. Each function runs in a child.
+"""Baselines: the alternatives with which the store is compared. Each function runs in a child.
 
 memcpy is the limit of the machine. SQLite in WAL mode is the usual alternative inside one process. One ``fdatasync``
 for each commit is the cost of SYNC durability without sharing.

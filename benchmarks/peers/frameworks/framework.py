@@ -1,0 +1,61 @@
+"""Framework: a peer whose users write tasks: what is put in, and what a worker process is."""
+
+from __future__ import annotations
+
+import abc
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+from benchmarks.peers.peer import Promise, Running
+
+Kind = Literal["noop", "short", "stamp"]
+KINDS: tuple[Kind, ...] = ("noop", "short", "stamp")
+"""The names of the tasks, which are the functions of :mod:`benchmarks.peers.frameworks.jobs`."""
+
+
+class Tasks(Protocol):
+    """The application, as the framework's users write it: the same in clients and workers."""
+
+    def enqueue(self, kind: Kind, argument: int) -> None:
+        """Put in one task; return when the framework has answered."""
+
+    def work(self) -> None:
+        """Be a worker that runs one task at a time, until the process is killed."""
+
+
+class SchedulesTasks(Tasks, Protocol):
+    """An application whose framework runs tasks later."""
+
+    def enqueue_later(self, kind: Kind, argument: int, delay_s: float) -> None:
+        """Put in one task that is to run after so many seconds."""
+
+
+class Framework(abc.ABC):
+    """A row of the tables of frameworks."""
+
+    ours: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ()
+    debian: ClassVar[tuple[str, ...]] = ()
+    delays: ClassVar[bool] = False
+    """Whether its applications have ``enqueue_later``."""
+    name: str
+    title: str
+    promise: Promise
+    ways: str
+
+    @abc.abstractmethod
+    def missing(self) -> str:
+        """Return why it cannot be measured here; empty if it can."""
+
+    @abc.abstractmethod
+    def running(self, home: Path) -> AbstractContextManager[Running]:
+        """Start its broker over an empty store in ``home``."""
+
+    @abc.abstractmethod
+    def tasks(self, address: str) -> AbstractContextManager[Tasks]:
+        """Make the application."""
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of its broker that it can tell."""
+        return {}

@@ -1,0 +1,1 @@
+"""Queues: one file for each, with its server and what its client does; ours are three rows of ``rmq``."""

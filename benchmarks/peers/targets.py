@@ -1,0 +1,43 @@
+"""Targets: how many times as much as a peer we want to do, in one run on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.peers.work.consuming import CONSUMED
+from benchmarks.peers.work.latency import LATENCY
+from benchmarks.peers.work.sending import MANY, SINGLE
+from benchmarks.peers.work.tasks import NOOP
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A ratio of one of our rows to a row of a peer; both figures are of the cases named."""
+
+    ours: str
+    case: str
+    peer: str
+    its_case: str
+    times: float
+    """At least, of more a second; of a latency, that of the peer to ours."""
+    is_latency: bool = False
+
+
+_SINGLE, _MANY, _CONSUMED = f"{SINGLE}, 100 B", f"{MANY}, 100 B", f"{CONSUMED}, 100 B"
+_MEDIAN, _P99 = (f"{LATENCY} at 1,000/s, {percent} %" for percent in ("50", "99"))
+FRAMEWORKS = "*"
+"""The best of all frameworks that are not ours."""
+
+WANTED: tuple[Wanted, ...] = (
+    Wanted("rmq", _SINGLE, "sqlite", _SINGLE, 15),
+    Wanted("rmq", _SINGLE, "redis", _SINGLE, 80),
+    Wanted("rmq", _SINGLE, "rocketmq-5.3.3", _SINGLE, 20),
+    Wanted("rmq", _SINGLE, "kafka", _MANY, 5),
+    Wanted("rmq", _MANY, "sqlite", _MANY, 6),
+    Wanted("rmq", _MANY, "redis", _MANY, 20),
+    Wanted("rmq", _CONSUMED, "redis", _CONSUMED, 6),
+    Wanted("rmq", _CONSUMED, "kafka", _CONSUMED, 3),
+    Wanted("rmq", _MEDIAN, "redis", _MEDIAN, 6, is_latency=True),
+    Wanted("rmq", _P99, "redis", _P99, 4, is_latency=True),
+    Wanted("tasks-rmq", NOOP, FRAMEWORKS, NOOP, 400),
+)
