@@ -7,6 +7,7 @@ module                    what it is
 ``handshake``             how two of ours find out that they are, and what they say of their stores
 ``primary``               listens for replicas, and answers each of them by a sender
 ``sender``                sends the log to one replica, and hears how far that is
+``acks/``                 up to where how many replicas have the log, and what senders are told of it
 ``follower``              follows a primary, through every loss of the connection
 ``joining``               where a replica may go on: what a primary has, and whether both logs are the same
 ``receiving``             one connection: what comes is compared, appended, reported

@@ -29,7 +29,8 @@ from rmqclient.replication.frames import (
 from rmqclient.replication.handshake import Hello, Wants
 from rmqclient.replication.returning.fencing import be_fenced
 from rmqclient.store import LONGEST_SLEEP_S, MessageStore, clock
-from rmqclient.store.settings.lineage import read_lineage
+from rmqclient.store.files.file_lock import TOPIC_BYTE
+from rmqclient.store.settings.lineage import note_followed, read_lineage
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +147,9 @@ class Sender:
         if theirs.store_id not in ("", own.store_id) or theirs.lineage.newest > own.newest:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
         self._store.check_primary()
+        if theirs.wants == Wants.FOLLOW:
+            with self._store.lock.held(TOPIC_BYTE):
+                note_followed(self._store.root)
         self.peer, self._wire = theirs, OURS
         self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
         return self._wire.report_reader()

@@ -1,7 +1,7 @@
 """Broker info: what the broker does at the moment, its statistics, and cleaning up.
 
-The keys are those of a broker of 4.9, and where 5.x spells them in another way, those too. What has no meaning here is
-left out: tools show such a figure as 0 or null.
+The keys are those of a broker of 4.9, and where 5.x spells them in another way, those too. RocketMQ's exporter wants
+all of them, so what has no meaning here is told as by a broker that has nothing to tell.
 """
 
 from __future__ import annotations
@@ -23,9 +23,18 @@ VERSION_NAME = "V4_9_7"
 _NOTHING_WAITS = {
     **{f"{pool}ThreadPoolQueueSize": "0" for pool in ("send", "pull", "query")},
     **{f"{pool}ThreadPoolQueueHeadWaitTimeMills": "0" for pool in ("send", "pull", "query")},
+    **{f"{pool}ThreadPoolQueueCapacity": "0" for pool in ("send", "pull", "query")},
     "EndTransactionQueueSize": "0",
 }
 """The loop answers a request when it comes, so none stands in a queue."""
+
+_NOT_COUNTED = {
+    "getMissTps": "0.0 0.0 0.0",
+    "getMessageEntireTimeMax": "0",
+    "putMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": "null",  # as brokers of 5.x tell it
+    "remainTransientStoreBufferNumbs": str(2**31 - 1),  # as a broker without such buffers tells it
+}
 
 
 class BrokerInfo:
@@ -65,7 +74,7 @@ class BrokerInfo:
         }
 
     def _of_messages(self) -> dict[str, str]:
-        puts, takes = self._rates.puts(), self._rates.takes()
+        puts, takes, size = self._rates.puts(), self._rates.takes(), self._rates.put_bytes()
         put_days, take_days = self._rates.mornings()
         put_tps, taken_tps = (_shown(each) for each in (self._rates.put_per_second(), self._rates.taken_per_second()))
         return {
@@ -76,11 +85,14 @@ class BrokerInfo:
             "msgGetTotalTodayMorning": str(take_days[1]),
             "msgGetTotalTodayNow": str(takes),
             "putMessageTimesTotal": str(puts),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(round(size / puts, 2) if puts else 0.0),
             "putTps": put_tps,
             "getFoundTps": taken_tps,
             "getTotalTps": taken_tps,
             "getTransferedTps": taken_tps,
             "getTransferredTps": taken_tps,
+            **_NOT_COUNTED,
         }
 
     def _of_log(self) -> dict[str, str]:
@@ -127,6 +139,10 @@ class BrokerInfo:
         elif name == "GROUP_GET_NUMS":
             topic, _, group = key.partition("@")
             found = self._rates.taken(topic, group)
+        elif name == "BROKER_PUT_NUMS":
+            found = self._rates.put_in_all()
+        elif name == "BROKER_GET_NUMS":
+            found = self._rates.taken_in_all()
         if found is None:
             return request.failure(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return request.success(found.encode())

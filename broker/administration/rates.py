@@ -44,6 +44,7 @@ class Rates:
         self._store = store
         self._lock = Lock()
         self._first = self._sample()
+        self._first_byte = store.state.published_to
         self._samples = [deque([self._first], count + 1) for _, count in _WINDOWS]
         self._day = time.localtime().tm_yday
         self._mornings = [(0, 0), (0, 0)]
@@ -65,6 +66,14 @@ class Rates:
         """Return how many messages came to a topic; None when none did since the server began."""
         queues = self._slots_of_topic(topic)
         return self._stats(lambda sample: _sum(sample.ends, queues))
+
+    def put_in_all(self) -> BrokerStats | None:
+        """Return how many messages came to all topics; None when none did since the server began."""
+        return self._stats(lambda sample: sum(sample.ends))
+
+    def taken_in_all(self) -> BrokerStats | None:
+        """Return how many messages all groups finished; None when they did not since the server began."""
+        return self._stats(lambda sample: sum(sample.committed))
 
     def taken(self, topic: str, group: str) -> BrokerStats | None:
         """Return how many messages of a topic a group finished; None when it did not since the server began."""
@@ -101,6 +110,10 @@ class Rates:
     def puts(self) -> int:
         """Return how many messages came since the server began."""
         return max(0, sum(self._sample().ends) - sum(self._first.ends))
+
+    def put_bytes(self) -> int:
+        """Return how many bytes of records came since the server began."""
+        return self._store.state.published_to - self._first_byte
 
     def takes(self) -> int:
         """Return how many messages groups finished since the server began."""

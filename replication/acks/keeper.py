@@ -54,7 +54,7 @@ class Keeper:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._store.replicas.say(0, 0)
+            self._store.replicas.lose()
 
     def look(self) -> None:
         """Say how far followers are now. For any thread."""
@@ -63,8 +63,11 @@ class Keeper:
         with self._lock:
             acked = acknowledged(self._connections(), self._settings)
             lease = self._lease(acked)
-            self._store.replicas.say(acked or 0, lease)
-            if lease and self._store.state.is_missing and acked is not None:
+            if acked is None:
+                self._store.replicas.lose()
+                return
+            self._store.replicas.say(acked, lease)
+            if lease and self._store.state.is_missing:
                 self._complete(acked)
 
     def _lease(self, acked: int | None) -> int:

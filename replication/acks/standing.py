@@ -20,17 +20,17 @@ class Standing:
     """How many must have a message."""
     in_sync: bool | None
     """Whether so many are; None when nobody waits for them."""
-    end: int
     replicated_to: int | None
-    """Up to where so many followers have the log; None when nobody waits for them."""
-    missing_bytes: int
-    """Bytes behind the first message that was answered without followers; 0 when they have all that was answered."""
-    missing_s: float | None
+    """Up to where so many followers have the log, by their last words; None when nobody waits for them."""
+    unreplicated_bytes: int
+    """Bytes that followers may lack from the first message on that was answered without them; 0 when they have all
+    that was answered."""
+    unreplicated_s: float | None
     """Seconds since then; None when they have all that was answered."""
 
 
 def standing(root: Path) -> Standing | None:
-    """Return how a store stands; None for one that is a replica. Raises as opening it."""
+    """Return how a store stands; None for one that takes no messages of its own. Raises as opening it."""
     with open_store(root, create=False, housekeeping=False, settling=True) as store:
         if store.is_replica:
             return None
@@ -41,7 +41,6 @@ def standing(root: Path) -> Standing | None:
             settings.on_lost.value,
             settings.followers,
             store.replicas.are_in_sync if waits else None,
-            end,
             store.state.replicated_to if waits else None,
             0 if settings.missing_from is None else end - settings.missing_from,
             None if since is None else (clock.wall_ms() - since) / 1000,

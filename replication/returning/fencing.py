@@ -27,8 +27,10 @@ from rmqclient.store.settings.replica_mark import Kind
 _log = logging.getLogger(__name__)
 
 _FILE: Final = Path("replaced.json")
-_TIMEOUT_S: Final = 3.0
-_AGAIN_S: Final = 2.0
+_CONNECT_S: Final = 3.0
+_ANSWER_S: Final = 8.0
+"""A stock primary, which cannot be told, takes 5 s to show that it is one."""
+_AGAIN_S: Final = 1.0
 
 
 def be_fenced(store: MessageStore, connection: socket.socket, theirs: Hello) -> None:
@@ -61,7 +63,8 @@ def tell(store: MessageStore, primary: str) -> bool:
     A stock primary cannot be told. Raises OSError, FrameError: then it is to be tried again.
     """
     own = hello_of(store, Wants.FENCE)
-    with socket.create_connection(split(primary), _TIMEOUT_S) as connection:
+    with socket.create_connection(split(primary), _CONNECT_S) as connection:
+        connection.settimeout(_ANSWER_S)
         theirs = greet(connection, own)
         if theirs is None or theirs.store_id != own.store_id or theirs.lineage.newest >= own.lineage.newest:
             _log.warning("%s is no older primary of this store, and is not told anything", primary)
@@ -95,7 +98,7 @@ class Telling:
 
 
 def tell_once(store: MessageStore) -> bool:
-    """Tell the old primary; return whether it was told, or there is nobody to tell. Waits 3 s at most for each step."""
+    """Tell the old primary; return whether it was told, or there is nobody to tell. It may wait some seconds."""
     primary = replaced(store.root)
     try:
         is_told = not primary or tell(store, primary)

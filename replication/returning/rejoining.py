@@ -98,7 +98,8 @@ def _common(own: Hello, theirs: Hello) -> int:
         raise StoreUnusable(f"it is no primary but {theirs.role}: give the address of the one that took its place")
     if own.store_id != theirs.store_id or not own.store_id:
         raise LogsDiffer(
-            f"it is another store ({theirs.store_id}) than this one ({own.store_id or 'without replicas'})"
+            f"it is another store ({theirs.store_id or 'without a replica'}) than this one "
+            f"({own.store_id or 'without a replica'}). Nothing was changed"
         )
     if own.sizes != theirs.sizes:
         raise ConfigMismatch(f"its files have the sizes {theirs.sizes}, those of this store {own.sizes}")

@@ -130,9 +130,10 @@ class Replicas:
         with self._lock.held(TOPIC_BYTE):
             known = read_replication(self._root)
             settings = settings.missing(known.missing_from, known.missing_since_ms)
+            self.lose()
             if settings != known:
                 write_replication(self._root, settings)
-            self.say(0, 0)
+                self._state.replicated_to = 0  # it was said of other followers, or of fewer
             apply(self._state, settings)
 
     def say(self, replicated_to: int, in_sync_until: int) -> None:
@@ -144,6 +145,10 @@ class Replicas:
         reach(CrashPoint.REPLICATED_SAID)
         if moved:
             state.words.signal(_WORD)
+
+    def lose(self) -> None:
+        """Say that too few followers are in sync. What they had is still where their debts begin."""
+        self._state.replica_lease = 0
 
     def note_complete(self, replicated_to: int) -> None:
         """Forget that followers lacked messages, if ``replicated_to`` covers all that can have been answered.

@@ -171,8 +171,8 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
 
 
 def _note_a_loss(root: Path) -> None:
-    """Let a primary that may have lost messages wait for its replica: it has had one, and the host was reset."""
-    had_a_replica = bool(lineage.read_lineage(root).epochs) and replica_mark.read_mark(root) is None
+    """Let a primary that may have lost messages wait for its replica: it has one, and the host was reset."""
+    had_a_replica = lineage.is_followed(root) and replica_mark.read_mark(root) is None
     if had_a_replica and (root / ABORT).exists() and shared_state.leftover(root) is None:
         replica_mark.write_mark(root, ReplicaMark("", "", clock.wall_ms(), Kind.UNSETTLED))
 

@@ -13,6 +13,9 @@ and so does a primary that has lost power. Epochs stand in ``<root>/epochFileChe
 Two logs are the same up to the end of the newest epoch that both have, where it ends first. The number alone says
 nothing, because an epoch without a byte is replaced by the next one at the same place: two promotions without a message
 between them leave one entry. A store without epochs has had no replica of this library.
+
+``lineage.json`` also says in which epoch somebody has followed last. While that is the newest one, another store may
+have what a power cut takes from this one.
 """
 
 from __future__ import annotations
@@ -106,6 +109,19 @@ def write_lineage(root: Path, lineage: Lineage) -> None:
         document.write(root / LINEAGE_FILE, document.render({"store_id": lineage.store_id}))
     if lineage.epochs != known.epochs:
         document.replace_file(root / EPOCHS_FILE, _render(lineage.epochs))
+
+
+def note_followed(root: Path) -> None:
+    """Say, durably, that somebody follows the store in its newest epoch. Raises StoreCorrupt, StoreFull."""
+    if not is_followed(root):
+        known = read_lineage(root)
+        document.write(root / LINEAGE_FILE, document.render({"store_id": known.store_id, "followed_in": known.newest}))
+
+
+def is_followed(root: Path) -> bool:
+    """Tell whether somebody has followed the store in its newest epoch. Raises StoreCorrupt."""
+    found = document.read(root / LINEAGE_FILE) or {}
+    return bool(found.get("followed_in", 0) == read_lineage(root).newest != 0)
 
 
 def begin_lineage(root: Path) -> Lineage:

@@ -211,6 +211,13 @@ def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an
 
 
 @pytest.mark.guarantee("G83")
+def test_a_promoted_store_that_nobody_follows_yet_is_opened_at_once_after_a_power_cut(pair: tuple[Path, Path]) -> None:
+    store = open_store(pair[1], SMALL, housekeeping=False)
+    lose_power(store, store.message_at(QUEUE, 130).commit_log_offset)
+    assert len(bodies(pair[1])) >= 120
+
+
+@pytest.mark.guarantee("G83")
 def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path: Path) -> None:
     root, copy = tmp_path / "primary", tmp_path / "replica"
     store = open_store(root, SMALL, housekeeping=False)

@@ -24,7 +24,7 @@ def test_sends_beside_a_server_wait_for_its_follower_and_are_refused_after_the_k
     root, copy = tmp_path / "primary", tmp_path / "replica"
     open_store(root, SMALL).close()
     with (
-        serve(root, "--wait-for", "memory", "--replica-timeout-ms", "2000") as server,
+        serve(root, "--wait-for", "disk", "--replica-timeout-ms", "2000") as server,
         open_store(root, SMALL, housekeeping=False) as store,
         Producer(store) as producer,
     ):
@@ -42,7 +42,7 @@ def test_sends_beside_a_server_wait_for_its_follower_and_are_refused_after_the_k
                     assert replica.state.flushed_to >= sent.commit_log_end
                 assert log_bytes(replica) == log_bytes(store)
             shown = standing(root)
-            assert (shown["in_sync"], shown["replicated_to"], shown["missing_bytes"]) == (True, shown["end"], 0)
+            assert (shown["in_sync"], shown["replicated_to"], shown["unreplicated_bytes"]) == (True, shown["end"], 0)
             follower.kill()
         until(lambda: not store.replicas.are_in_sync, "the follower is missed")
         with pytest.raises(ReplicaUnavailable):

@@ -76,8 +76,9 @@ def show(root: Path | str, output: str, query: str | None) -> None:
     from rmqclient.replication.promotion import status
 
     directory = _directory(root)
-    with opening(root, lambda: contextlib.nullcontext(standing(directory) or status(directory))) as found:
-        write([asdict(found)], output=output, query=query)
+    with opening(root, lambda: contextlib.nullcontext((status(directory), standing(directory)))) as (own, followed):
+        shown = asdict(own) | (asdict(followed) if followed else {})
+        write([shown], output=output, query=query)
 
 
 @replica.command("promote")

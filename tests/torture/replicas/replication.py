@@ -34,7 +34,7 @@ from rmqclient.store import Message, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.recovery import replica
 from rmqclient.store.recovery.replica import become_replica
-from rmqclient.store.settings.lineage import begin_lineage, read_lineage
+from rmqclient.store.settings.lineage import begin_lineage, is_followed, read_lineage
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
 from rmqclient.store.settings.replication import OnLost
 from tests.replication.pairs import log_bytes
@@ -250,7 +250,7 @@ class Replication:
         life.replicated |= judge.noted(life.notes)
         with open_store(life.replica, housekeeping=False) as store:
             of_replica = log_bytes(store)
-        if not judge.lose_power(life.primary, self._chance):
+        if not is_followed(life.primary) or not judge.lose_power(life.primary, self._chance):
             return
         self.counts["power cuts"] += 1
         try:
