@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.machine import REPOSITORY
 from benchmarks.measure import Figure, Size
 from benchmarks.peers import plots, targets
-from benchmarks.peers.everybody import FRAMEWORKS, QUEUES
+from benchmarks.peers.everybody import EVERYBODY
 from benchmarks.peers.peer import Level
 from benchmarks.peers.result import Result, Row
 from benchmarks.peers.work import consuming, delayed, latency, order, sending, tasks
@@ -268,7 +268,7 @@ def _missing(result: Result) -> str:
     lines = [f"- {row.title}: not measured: {row.not_measured}" for row in result.rows if row.not_measured]
     lines += [f"- {row.title}, {work}: {why}" for row in result.rows for work, why in row.failures.items()]
     measured = {row.name for row in result.rows}
-    if left_out := [each.title for each in (*QUEUES, *FRAMEWORKS) if each.name not in measured]:
+    if left_out := [each.title for each in EVERYBODY if each.name not in measured]:
         lines.append(f"- Not chosen for this run: {'; '.join(left_out)}")
     return "\n".join(["## Not measured, or failed", "", *map(_harmless, lines)]) if lines else ""
 
