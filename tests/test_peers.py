@@ -61,8 +61,8 @@ def test_a_peer_is_compared_with_what_promises_as_much_and_one_that_is_ahead_is_
 
     # Then it is said to be ahead of ours with a flush
     text = (tmp_path / "peers.md").read_text(encoding="utf-8")
-    assert "- The other: send, each answered before the next, 100 B, 2 x ours" in text
-    assert "| The other | a power cut | 20.0 k/s | 0.5 x |" in text
+    assert "- The other: send, each answered before the next, 100 B, 2.00 x ours" in text
+    assert "| The other | a power cut | 20.0 k/s | 0.500 x |" in text
 
 
 def test_nobody_is_ahead_when_ours_of_the_like_promise_is_quicker(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_nobody_is_ahead_when_ours_of_the_like_promise_is_quicker(tmp_path: Path
     page.write(result_of(rows, {"rmq": 3_000_000.0, "other": 200_000.0}), tmp_path / "peers.md")
     text = (tmp_path / "peers.md").read_text(encoding="utf-8")
     assert "Nowhere in this run" in text
-    assert "| The other | kill -9 | 200 k/s | 15 x |" in text
+    assert "| The other | kill -9 | 200 k/s | 15.0 x |" in text
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:

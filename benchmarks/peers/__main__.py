@@ -8,7 +8,7 @@ import click
 
 from benchmarks.measure import Size, working_directory
 from benchmarks.peers import page
-from benchmarks.peers.everybody import FRAMEWORKS, QUEUES
+from benchmarks.peers.everybody import EVERYBODY
 from benchmarks.peers.frameworks.framework import Framework
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.result import RESULT, read, write
@@ -16,7 +16,6 @@ from benchmarks.peers.run import TURNS, run, to_stderr
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_EVERYBODY: tuple[Peer | Framework, ...] = (*QUEUES, *FRAMEWORKS)
 
 
 @click.command()
@@ -43,7 +42,7 @@ def main(
 ) -> None:
     """Measure us beside the peers, in turns, and write the page."""
     if listed:
-        click.echo("\n".join(f"{each.name:24}{each.title}" for each in _EVERYBODY))
+        click.echo("\n".join(f"{each.name:24}{each.title}" for each in EVERYBODY))
         return
     partial = quick or bool(only)
     if partial:
@@ -58,11 +57,11 @@ def main(
 def _chosen(only: str) -> list[Peer | Framework]:
     """Return ours and the named. Raises BadParameter for a name that there is not."""
     if not only:
-        return list(_EVERYBODY)
+        return list(EVERYBODY)
     names = {name.strip() for name in only.split(",")}
-    if unknown := names - {each.name for each in _EVERYBODY} - {each.name.partition("-")[0] for each in _EVERYBODY}:
+    if unknown := names - {each.name for each in EVERYBODY} - {each.name.partition("-")[0] for each in EVERYBODY}:
         raise click.BadParameter(f"there is no peer {', '.join(sorted(unknown))}: --list names them")
-    return [each for each in _EVERYBODY if each.ours or each.name in names or each.name.partition("-")[0] in names]
+    return [each for each in EVERYBODY if each.ours or each.name in names or each.name.partition("-")[0] in names]
 
 
 if __name__ == "__main__":

@@ -56,3 +56,5 @@ FRAMEWORKS: tuple[Framework, ...] = (
     Taskiq(),
     Procrastinate(),
 )
+
+EVERYBODY: tuple[Peer | Framework, ...] = (*QUEUES, *FRAMEWORKS)

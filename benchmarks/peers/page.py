@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.machine import REPOSITORY
 from benchmarks.measure import Figure, Size
 from benchmarks.peers import plots, targets
+from benchmarks.peers.everybody import EVERYBODY
 from benchmarks.peers.peer import Level
 from benchmarks.peers.result import Result, Row
 from benchmarks.peers.work import consuming, delayed, latency, order, sending, tasks
@@ -213,7 +214,13 @@ def write(result: Result, path: Path) -> None:
 
 
 def _head(result: Result) -> str:
-    short = "" if result.size is Size.FULL else f" This was a {result.size.value} run."
+    short = (
+        ""
+        if result.size is Size.FULL
+        else (
+            f" This was a {result.size.value} run: each figure took some tenths of a second, and a JVM was still cold."
+        )
+    )
     return (
         "# Beside the peers\n\n"
         "Written by `make bench-peers` from `benchmarks/results/peers.json`, never by hand. Every peer has its own "
@@ -260,12 +267,15 @@ def _promises_table(result: Result) -> str:
 def _missing(result: Result) -> str:
     lines = [f"- {row.title}: not measured: {row.not_measured}" for row in result.rows if row.not_measured]
     lines += [f"- {row.title}, {work}: {why}" for row in result.rows for work, why in row.failures.items()]
+    measured = {row.name for row in result.rows}
+    if left_out := [each.title for each in EVERYBODY if each.name not in measured]:
+        lines.append(f"- Not chosen for this run: {'; '.join(left_out)}")
     return "\n".join(["## Not measured, or failed", "", *map(_harmless, lines)]) if lines else ""
 
 
 def _ahead(tables: Sequence[Table]) -> str:
     lines = [
-        f"- {row.title}: {_named(table, column)}, {1 / ratio:.3g} x ours"
+        f"- {row.title}: {_named(table, column)}, {shown(1 / ratio, 'x')} ours"
         for table in tables
         for row in table.rows
         if not row.ours
@@ -302,7 +312,7 @@ def _target(result: Result, figures: dict[tuple[str, str], Figure], wanted: targ
     pairs = zip(ours.values, best.values, strict=False)
     ratio = statistics.median(its / our if wanted.is_latency else our / its for our, its in pairs)
     label = f"{wanted.case}, to {title[best.name]}" + ("" if wanted.its_case == wanted.case else f", {wanted.its_case}")
-    return [label, f"≥ {wanted.times:g} x", f"{ratio:.3g} x", "met" if ratio >= wanted.times else "missed"]
+    return [label, f"≥ {wanted.times:g} x", shown(ratio, "x"), "met" if ratio >= wanted.times else "missed"]
 
 
 def _section(table: Table, pictures: Path) -> str:
@@ -337,7 +347,7 @@ def _cell(figure: Figure | None) -> str:
 
 
 def _ratio(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.3g} x"
+    return "" if ratio is None else shown(ratio, "x")
 
 
 def _left_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

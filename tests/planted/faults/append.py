@@ -12,6 +12,8 @@ TIMER = "tests/client/sending/test_timer.py"
 TRANSACTION = "tests/unit/waiting/test_transaction.py"
 RECOVERY = "tests/unit/recovery/test_recovery.py"
 RETENTION = "tests/unit/upkeep/test_retention.py"
+RESIDENT = "tests/unit/files/test_resident.py"
+GROWING = "tests/unit/log/test_growing_queues.py"
 APPEND = "store/kernel/append/section.pxi"
 
 FAULTS = [
@@ -182,5 +184,29 @@ FAULTS = [
         new="        pass\n",
         tests=KILLED_TIMER,
         select="killed_delivery and go_on and records_announced",
+    ),
+    Fault(
+        name="the pages that were passed stay",
+        file="store/kernel/resident.pxi",
+        old="                madvise(pages[number].address, pages[number].size, MADV_DONTNEED)\n",
+        new="                pass\n",
+        tests=RESIDENT,
+        select="reads_a_whole_log",
+    ),
+    Fault(
+        name="the pages that were populated ahead go, too",
+        file="store/kernel/resident.pxi",
+        old="    if mapping.end_word == NULL:\n",
+        new="    if True:\n",
+        tests=RESIDENT,
+        select="populated_ahead",
+    ),
+    Fault(
+        name="entries are written behind the blocks of their file",
+        file="store/files/file_queue.py",
+        old="            mapping.reserved = wanted\n",
+        new="            mapping.reserved = self.file_bytes\n",
+        tests=GROWING,
+        select="takes_the_disk or finds_no_room",
     ),
 ]
