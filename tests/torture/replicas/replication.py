@@ -180,6 +180,8 @@ class Replication:
     def _swap(self, is_twice: bool) -> None:
         """Promote the replica; the old primary, which sends, is told, and follows."""
         life = self._life
+        if not read_lineage(life.replica).epochs:
+            return  # it has never met its primary, so a promotion would begin a store of its own
         for _ in range(2 if is_twice else 1):
             self._until_done(partial(self._promote, life.replica))
             self.counts["promotions"] += 1
