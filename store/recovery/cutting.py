@@ -95,7 +95,7 @@ def finish(root: Path, log_files: FileQueue) -> None:
     reach(CrashPoint.CUT_ANNOUNCED)
     _forget_above(root, end)
     for base in sorted((base for base in log_files.bases() if base >= end and base), reverse=True):
-        log_files.remove(base)
+        log_files.remove(base)  # recovery would remove it, too, and has less to read now
     reach(CrashPoint.CUT_HALF_ZEROED)
     file_end = log_files.base_of(end) + log_files.file_bytes
     commit_log.zero(log_files, end, file_end)

@@ -74,6 +74,10 @@ def test_two_stores_whose_epochs_have_nothing_in_common_share_nothing_that_is_kn
     assert common_end((Epoch(1, 0),), 50, (Epoch(2, 0),), 0) == 0
 
 
+def test_epochs_of_one_number_that_begin_elsewhere_are_not_the_same() -> None:
+    assert common_end((Epoch(1, 0), Epoch(2, 500)), 900, (Epoch(1, 0), Epoch(2, 600)), 700) == 500
+
+
 def test_epochs_are_written_as_rocketmq_writes_them(tmp_path: Path) -> None:
     lineage = Lineage("ab" * 16, (Epoch(1, 0), Epoch(2, 299_134)))
     write_lineage(tmp_path, lineage)

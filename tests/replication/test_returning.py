@@ -92,11 +92,15 @@ def test_an_old_primary_is_cut_back_to_what_both_have_and_its_own_messages_are_k
 @pytest.mark.guarantee("G82")
 def test_what_was_cut_does_not_come_back_when_new_records_end_where_an_old_one_began(pair: tuple[Path, Path]) -> None:
     old, new = pair
+    with open_store(old, SMALL, housekeeping=False) as store:
+        fill(store, 400, first=900)
+        files = len(store.log_files.bases())
     with serving(new) as (_, address):
         found = look(old, address)
         rejoin(old, found)
     with open_store(old, housekeeping=False) as store:
         assert store.state.published_to == found.cut_to
+        assert len(store.log_files.bases()) < files
         base = store.log_files.base_of(found.cut_to)
         rest = store.log_files.read(base, found.cut_to - base, store.log_files.file_bytes - (found.cut_to - base))
         assert rest.count(0) == len(rest)

@@ -146,8 +146,8 @@ FAULTS = [
         file="store/settings/lineage.py",
         old="    return (*(epoch for epoch in epochs if epoch.start < end), Epoch(number, end))[-MOST_EPOCHS:]\n",
         new="    return (*epochs, Epoch(number, end))[-MOST_EPOCHS:]\n",
-        tests=LINEAGE,
-        select="any_promotions",
+        tests=RETURNING,
+        select="no_message_between",
     ),
     Fault(
         name="epochs are compared by their numbers alone",
@@ -155,7 +155,7 @@ FAULTS = [
         old="    known = set(theirs)\n    for epoch in reversed(own):\n        if epoch in known:\n",
         new="    known = {epoch.number for epoch in theirs}\n    for epoch in reversed(own):\n        if epoch.number in known:\n",
         tests=LINEAGE,
-        select="nothing_in_common",
+        select="begin_elsewhere",
     ),
     Fault(
         name="what is cut off is not zeroed",
@@ -164,14 +164,6 @@ FAULTS = [
         new="    commit_log.zero(log_files, file_end, file_end)\n",
         tests=KILLED_RETURN,
         select="cut_zeroed",
-    ),
-    Fault(
-        name="files behind the cut stay",
-        file=CUTTING,
-        old="        log_files.remove(base)\n",
-        new="        log_files.base_of(base)\n",
-        tests=RETURNING,
-        select="does_not_come_back",
     ),
     Fault(
         name="what is cut off is not kept",
