@@ -16,7 +16,7 @@ from benchmarks.peers.__main__ import main
 from benchmarks.peers.peer import Level, Promise, Running
 from benchmarks.peers.queues.sqlite import Sqlite
 from benchmarks.peers.result import Result, Row, read, write
-from benchmarks.peers.work import backlog, consuming, footprint, latency, sending
+from benchmarks.peers.workloads import backlog, consuming, footprint, latency, sending
 
 SINGLE = f"{sending.SINGLE}, 100 B"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.child import Child, alone
 from benchmarks.cluster import librocketmq, ours
 from benchmarks.measure import Benchmark, Samples, Size, Span, Target, at_least, rate, scratch
+from benchmarks.package import installed
 from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.rocketmq import BROKER_5_3_3, FAST_JVM, why_not
 
@@ -53,7 +54,7 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         scratch(directory) as home,
         started_cluster(parameters.release, home, masters=1, jvm=FAST_JVM) as cluster,
     ):
-        peer = librocketmq.installed(home)
+        peer = installed(librocketmq.PACKAGE, home / "librocketmq")
         if isinstance(peer, str):
             samples.note(f"{CPP} was not measured: {peer}")
         alone(Child(ours.prepare, cluster.url, parameters.consumed, parameters.body_bytes, parameters.batch))

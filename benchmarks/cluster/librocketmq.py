@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import time
 from itertools import cycle, islice
@@ -15,22 +14,6 @@ from benchmarks.measure import Span
 from benchmarks.traffic import KEYS, TAG
 
 PACKAGE = "rocketmq==0.4.4"
-_PIP_S = 300
-
-
-def installed(directory: Path) -> Path | str:
-    """Install the package beside the environment; return where it is, or why it is not there."""
-    target = directory / "librocketmq"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    try:
-        done = subprocess.run(
-            [*command, "--target", str(target), PACKAGE], capture_output=True, text=True, timeout=_PIP_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"pip did not install {PACKAGE} in {_PIP_S} s"
-    if done.returncode:
-        return f"pip did not install {PACKAGE}: {done.stderr.strip().splitlines()[-1:]}"
-    return target
 
 
 def send(begin: Begin, target: Path, name_servers: str, messages: int, body_bytes: int) -> Span:

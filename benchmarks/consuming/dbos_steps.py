@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,22 +11,6 @@ from benchmarks.child import Begin
 from benchmarks.measure import Span
 
 PACKAGE = "dbos==3.4.0"
-_PIP_S = 300
-
-
-def installed(directory: Path) -> Path | str:
-    """Install the package into a directory of its own; return that, or why it is not there."""
-    target = directory / "dbos"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    try:
-        done = subprocess.run(
-            [*command, "--target", str(target), PACKAGE], capture_output=True, text=True, timeout=_PIP_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"pip did not install {PACKAGE} in {_PIP_S} s"
-    if done.returncode:
-        return f"pip did not install {PACKAGE}: {' '.join(done.stderr.strip().splitlines()[-1:])}"
-    return target
 
 
 def work(begin: Begin, packages: Path, database: Path, workflows: int, steps: int) -> Span:

@@ -12,12 +12,13 @@ import statistics
 import threading
 import time
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 from benchmarks.child import Begin, Child
 from benchmarks.measure import Benchmark, Samples, Size, at_most, in_bytes, scratch
+from benchmarks.pace import pace
 from benchmarks.traffic import KEYS, TAG, TOPIC
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
@@ -29,8 +30,6 @@ FIFO = "FIFO"
 TARGETS = {(HANDLER, "median"): at_most(20), (HANDLER, "p99"): at_most(100)}
 
 _STAMP_BYTES = 8
-_SPIN_NS = 150_000
-"""Longer than a sleep overruns; this last part of a pause is spent polling the clock."""
 
 _LONGEST_WAIT_S = 60.0
 
@@ -94,14 +93,15 @@ def send(begin: Begin, root: Path, messages: int, body_bytes: int, per_second: i
     """Send the messages at an even pace."""
     padding = bytes(body_bytes - _STAMP_BYTES)
     with Producer(root) as producer:
+        keys = cycle(KEYS)
 
-        def send_one(number: int) -> None:
-            key = KEYS[number % len(KEYS)]
+        def send_one(_: int) -> None:
+            key = next(keys)
             body = time.monotonic_ns().to_bytes(_STAMP_BYTES) + padding
             producer.send(Message(TOPIC, body, tags=TAG, keys=(key,)), key)
 
         begin()
-        _pace(send_one, messages, per_second)
+        pace(send_one, messages, per_second)
 
 
 def read(begin: Begin, fifo: Path, messages: int, body_bytes: int) -> array[int]:
@@ -121,7 +121,7 @@ def write(begin: Begin, fifo: Path, messages: int, body_bytes: int, per_second: 
     padding = bytes(body_bytes - _STAMP_BYTES)
     begin()
     descriptor = os.open(fifo, os.O_WRONLY)
-    _pace(
+    pace(
         lambda _: os.write(descriptor, time.monotonic_ns().to_bytes(_STAMP_BYTES) + padding),
         messages,
         per_second,
@@ -150,20 +150,6 @@ def _latencies(receiver: Child[array[int]], sender: Child[None], not_counted: in
     sender.begin()
     sender.result()
     return receiver.result()[not_counted:]
-
-
-def _pace(step: Callable[[int], object], times: int, per_second: int) -> None:
-    """Call ``step`` at even intervals; a late call is made at once, and the pace kept."""
-    interval_ns = 1_000_000_000 // per_second
-    due_ns = time.monotonic_ns()
-    for number in range(times):
-        due_ns += interval_ns
-        pause_ns = due_ns - time.monotonic_ns() - _SPIN_NS
-        if pause_ns > 0:
-            time.sleep(pause_ns / 1e9)
-        while time.monotonic_ns() < due_ns:
-            pass
-        step(number)
 
 
 def _add(samples: Samples, name: str, body_bytes: int, latencies: array[int]) -> None:

@@ -16,6 +16,7 @@ from benchmarks import traffic
 from benchmarks.child import Begin, Child, alone
 from benchmarks.consuming import dbos_steps
 from benchmarks.measure import WARMED, Benchmark, Samples, Size, Span, rate, scratch
+from benchmarks.package import installed
 from rmqclient import ReceivedMessage
 
 NAMES = ("charge", "pack", "ship")
@@ -67,7 +68,11 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
         "in the page cache when the next step begins, as with SQLite's synchronous = NORMAL: a kill takes none of them."
     )
     with scratch(directory) as packages:
-        peer = dbos_steps.installed(packages) if parameters.workflows else "a run of this size installs nothing"
+        peer = (
+            installed(dbos_steps.PACKAGE, packages / "dbos")
+            if parameters.workflows
+            else "a run of this size installs nothing"
+        )
         if isinstance(peer, str):
             samples.note(f"{DBOS}: not measured: {peer}.")
         else:

@@ -7,7 +7,7 @@ is a line with the reason.
 ``peer``            what a peer is: its promise, its server, the sessions of its clients
 ``queues``          one file for each queue or broker
 ``frameworks``      one file for each framework of tasks
-``work``            one file for each thing that is measured
+``workloads``       one file for each thing that is measured
 ``processes``       servers and clients as processes of their own
 ``environment``     the virtual environment of the clients, and programs from Debian
 ``everybody``       the list of all peers

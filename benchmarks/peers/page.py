@@ -17,7 +17,7 @@ from benchmarks.peers import plots, targets
 from benchmarks.peers.everybody import EVERYBODY
 from benchmarks.peers.peer import Level
 from benchmarks.peers.result import Result, Row
-from benchmarks.peers.work import consuming, delayed, latency, order, sending, tasks
+from benchmarks.peers.workloads import consuming, delayed, latency, order, sending, tasks
 from benchmarks.report import markdown_table, shown
 
 PAGE = REPOSITORY / "docs" / "results" / "peers.md"

@@ -77,8 +77,8 @@ class SendsLater(Session, Protocol):
         """Send one message that is handed out after so many seconds."""
 
 
-class Peer(abc.ABC):
-    """A row of the tables."""
+class Row(abc.ABC):
+    """A row of the tables: what it is, what it promises, and how its server is started."""
 
     ours: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]] = ()
@@ -86,9 +86,7 @@ class Peer(abc.ABC):
     debian: ClassVar[tuple[str, ...]] = ()
     """Packages of Debian that are unpacked beside, when their programs are not on the machine."""
     delays: ClassVar[bool] = False
-    """Whether sessions have ``send_later``."""
-    orders_keys: ClassVar[bool] = False
-    """Whether several consumers of a session share the keys, and each key keeps its order."""
+    """Whether its clients can send for a later time."""
 
     name: str
     """By which it is chosen: ``redis``, ``redis-always``."""
@@ -105,13 +103,20 @@ class Peer(abc.ABC):
     def running(self, home: Path) -> AbstractContextManager[Running]:
         """Start its server over an empty store in ``home``; ready when clients can come."""
 
-    @abc.abstractmethod
-    def session(self, address: str, topic: str, *, ordered: bool = False) -> AbstractContextManager[Session]:
-        """Open a client; the topic is made if it does not exist. ``ordered``: keys keep their order."""
-
     def versions(self) -> dict[str, str]:
         """Return the versions of its programs that it can tell: ``{"redis-server": "7.0.15"}``."""
         return {}
+
+
+class Peer(Row):
+    """A queue or a broker. If it ``delays``, its sessions have ``send_later``."""
+
+    orders_keys: ClassVar[bool] = False
+    """Whether several consumers of a session share the keys, and each key keeps its order."""
+
+    @abc.abstractmethod
+    def session(self, address: str, topic: str, *, ordered: bool = False) -> AbstractContextManager[Session]:
+        """Open a client; the topic is made if it does not exist. ``ordered``: keys keep their order."""
 
     def stored_bytes(self, running: Running) -> int:
         """Return what its data takes on the disk: blocks that files hold."""
@@ -123,7 +128,7 @@ class WithProgram(Peer):
 
     @abc.abstractmethod
     def works(self, bench: Any) -> dict[str, Callable[[], None]]:
-        """Return what can be measured of it, by name; ``bench`` is a :class:`benchmarks.peers.work.bench.Bench`."""
+        """Return what can be measured of it, by name; ``bench`` is a :class:`.workloads.bench.Bench`."""
 
     def session(self, address: str, topic: str, *, ordered: bool = False) -> AbstractContextManager[Session]:
         """Raise TypeError: no session can be opened."""

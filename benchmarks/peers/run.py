@@ -21,8 +21,8 @@ from benchmarks.peers.frameworks.framework import Framework
 from benchmarks.peers.peer import Peer, WithProgram
 from benchmarks.peers.processes import ServerFailed
 from benchmarks.peers.result import Result, Row
-from benchmarks.peers.work import backlog, consuming, delayed, footprint, latency, order, sending, tasks
-from benchmarks.peers.work.bench import Bench, Scale, WorkFailed
+from benchmarks.peers.workloads import backlog, consuming, delayed, footprint, latency, order, sending, tasks
+from benchmarks.peers.workloads.bench import Bench, Scale, WorkFailed
 from tests.interop.rocketmq import RocketMQFailed
 
 SCALES: dict[Size, Scale] = {

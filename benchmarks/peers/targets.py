@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.peers.work.consuming import CONSUMED
-from benchmarks.peers.work.latency import LATENCY
-from benchmarks.peers.work.sending import MANY, SINGLE
-from benchmarks.peers.work.tasks import NOOP
+from benchmarks.peers.workloads.consuming import CONSUMED
+from benchmarks.peers.workloads.latency import LATENCY
+from benchmarks.peers.workloads.sending import MANY, SINGLE
+from benchmarks.peers.workloads.tasks import NOOP
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import abc
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
-from benchmarks.peers.peer import Promise, Running
+from benchmarks.peers.peer import Row
 
 Kind = Literal["noop", "short", "stamp"]
 KINDS: tuple[Kind, ...] = ("noop", "short", "stamp")
@@ -31,31 +30,9 @@ class SchedulesTasks(Tasks, Protocol):
         """Put in one task that is to run after so many seconds."""
 
 
-class Framework(abc.ABC):
-    """A row of the tables of frameworks."""
-
-    ours: ClassVar[bool] = False
-    packages: ClassVar[tuple[str, ...]] = ()
-    debian: ClassVar[tuple[str, ...]] = ()
-    delays: ClassVar[bool] = False
-    """Whether its applications have ``enqueue_later``."""
-    name: str
-    title: str
-    promise: Promise
-    ways: str
-
-    @abc.abstractmethod
-    def missing(self) -> str:
-        """Return why it cannot be measured here; empty if it can."""
-
-    @abc.abstractmethod
-    def running(self, home: Path) -> AbstractContextManager[Running]:
-        """Start its broker over an empty store in ``home``."""
+class Framework(Row):
+    """A framework of tasks. If it ``delays``, its applications have ``enqueue_later``."""
 
     @abc.abstractmethod
     def tasks(self, address: str) -> AbstractContextManager[Tasks]:
         """Make the application."""
-
-    def versions(self) -> dict[str, str]:
-        """Return the versions of its broker that it can tell."""
-        return {}

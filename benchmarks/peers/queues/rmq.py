@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.peers.peer import Enough, Handle, Level, Peer, Promise, Running
+from benchmarks.peers.queues.rocketmq import PROMISE, one_master
 from rmqclient import App, Durability, Message, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.testing import serve
-from tests.interop.cluster.clusters import started_cluster
-from tests.interop.rocketmq import FAST_JVM, why_not
+from tests.interop.rocketmq import why_not
 
 _QUEUES = 4
 _GROUP = "readers"
@@ -92,7 +92,7 @@ class Cluster(Rmq):
     def __init__(self, release: str) -> None:
         self.name = f"rmq-on-{release}"
         self.title = f"rmq's client on RocketMQ {release.removeprefix('broker-')}"
-        self.promise = Promise(Level.HOST, "each 500 ms (ASYNC_FLUSH)")
+        self.promise = PROMISE
         self.release = release
 
     def missing(self) -> str:
@@ -102,9 +102,7 @@ class Cluster(Rmq):
     @contextmanager
     def running(self, home: Path) -> Iterator[Running]:
         """Start a name server and one master."""
-        with started_cluster(self.release, home, masters=1, jvm=FAST_JVM) as cluster:
-            servers = [*cluster.name_servers, *(node.server for node in cluster.brokers)]
-            pids = tuple(server.process.pid for server in servers if server.process is not None)
+        with one_master(self.release, home) as (cluster, pids):
             yield Running(cluster.url, pids, cluster.brokers[0].root)
 
 

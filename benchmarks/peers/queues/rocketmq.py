@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.measure import in_bytes
 from benchmarks.peers.peer import Level, Promise, Running, WithProgram
-from benchmarks.peers.work import consuming, sending
-from benchmarks.peers.work.bench import Bench, WorkFailed
-from tests.interop.cluster.clusters import started_cluster
+from benchmarks.peers.workloads import consuming, sending
+from benchmarks.peers.workloads.bench import Bench, WorkFailed
+from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.rocketmq import FAST_JVM, Java, RocketMQFailed, why_not
 
 _SENT_A_S = 10_000
@@ -23,6 +23,17 @@ _BATCHED_A_S = 100_000
 _BATCH_BYTES = 3 << 20
 """A broker refuses a batch of 4 MiB."""
 _THREADS = 20
+
+
+PROMISE = Promise(Level.HOST, "each 500 ms (ASYNC_FLUSH)")
+
+
+@contextmanager
+def one_master(release: str, home: Path) -> Iterator[tuple[Cluster, tuple[int, ...]]]:
+    """Start a name server and one master of a release; give them, and the ids of their processes."""
+    with started_cluster(release, home, masters=1, jvm=FAST_JVM) as cluster:
+        servers = [*cluster.name_servers, *(node.server for node in cluster.brokers)]
+        yield cluster, tuple(server.process.pid for server in servers if server.process is not None)
 
 
 class RocketMQ(WithProgram):
@@ -34,7 +45,7 @@ class RocketMQ(WithProgram):
         version = release.removeprefix("broker-")
         self.name = f"rocketmq-{version}"
         self.title = f"RocketMQ {version}, Java client"
-        self.promise = Promise(Level.HOST, "each 500 ms (ASYNC_FLUSH)")
+        self.promise = PROMISE
         self.release = release
 
     def missing(self) -> str:
@@ -44,9 +55,7 @@ class RocketMQ(WithProgram):
     @contextmanager
     def running(self, home: Path) -> Iterator[Running]:
         """Start a name server and one master."""
-        with started_cluster(self.release, home, masters=1, jvm=FAST_JVM) as cluster:
-            servers = [*cluster.name_servers, *(node.server for node in cluster.brokers)]
-            pids = tuple(server.process.pid for server in servers if server.process is not None)
+        with one_master(self.release, home) as (cluster, pids):
             yield Running(cluster.addresses[0], pids, cluster.brokers[0].root)
 
     def works(self, bench: Bench) -> dict[str, Callable[[], None]]:

@@ -12,7 +12,7 @@ from rmqclient import sql
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.beginning import begin_group
-from rmqclient.cluster.groups.members import ClusterMembers
+from rmqclient.cluster.groups.members import ClusterMembers, pause_s
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.errors import ClientIdInUse, FilterError
 from rmqclient.filters import MessageFilter
@@ -40,6 +40,11 @@ RETRY = f"%RETRY%{GROUP}"
 
 def last_heartbeat(cluster: ScriptedCluster) -> Heartbeat:
     return Heartbeat.decode(cluster.asked(RequestCode.HEART_BEAT)[-1].body)
+
+
+@pytest.mark.parametrize(("took_s", "pause"), [(0.0, 0.1), (0.005, 0.1), (0.02, 0.4), (3.0, 1.0)])
+def test_brokers_that_answer_slowly_are_asked_less_often_and_at_last_once_a_second(took_s: float, pause: float) -> None:
+    assert pause_s(took_s) == pause
 
 
 def test_a_heartbeat_tells_what_a_group_wants() -> None:

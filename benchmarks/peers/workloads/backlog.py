@@ -7,7 +7,7 @@ import time
 
 from benchmarks.child import Begin
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.work.bench import Bench, together
+from benchmarks.peers.workloads.bench import Bench, together
 
 DRAINED = "drain of a backlog while it grows: consumed"
 GROWN = "drain of a backlog while it grows: sent"

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from benchmarks.child import Begin
+from benchmarks.pace import pace
 from benchmarks.peers.frameworks import jobs
 from benchmarks.peers.frameworks.framework import Framework, Kind, SchedulesTasks
-from benchmarks.peers.work.bench import Bench, Timed, WorkFailed, together, working
-from benchmarks.peers.work.latency import add_percentiles, pace
+from benchmarks.peers.workloads.bench import Bench, Timed, WorkFailed, together, working
+from benchmarks.peers.workloads.latency import add_percentiles
 
 ENQUEUED = "put in, each answered"
 NOOP = "no-op tasks, two workers"

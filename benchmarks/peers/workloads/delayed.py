@@ -7,9 +7,9 @@ from array import array
 from typing import cast
 
 from benchmarks.child import Begin
+from benchmarks.pace import pace
 from benchmarks.peers.peer import Peer, SendsLater
-from benchmarks.peers.work.bench import Bench, together
-from benchmarks.peers.work.latency import pace
+from benchmarks.peers.workloads.bench import Bench, together
 
 DELAYED = "lateness of messages delayed by 1 s"
 _TOPIC = "delayed"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from benchmarks.child import Begin
 from benchmarks.measure import in_bytes
 from benchmarks.peers.peer import Peer, Session
-from benchmarks.peers.work.bench import Bench, together
+from benchmarks.peers.workloads.bench import Bench, together
 
 SINGLE = "send, each answered"
 MANY = "send, many at a time"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from benchmarks.child import Begin
+from benchmarks.pace import pace
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.work.bench import Bench, together
+from benchmarks.peers.workloads.bench import Bench, together
 
 LATENCY = "latency"
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0)
@@ -21,8 +22,6 @@ PERCENTILES = (50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.99, 100.0)
 _TOPIC = "latency"
 _STAMP_BYTES = 8
 _BODY_BYTES = 100
-_SPIN_NS = 150_000
-"""Longer than a sleep overruns; this last part of a pause is spent polling the clock."""
 _PATIENCE_S = 15.0
 
 
@@ -72,17 +71,3 @@ def send(begin: Begin, peer: Peer, address: str, messages: int, rate: int) -> ar
         begin()
         pace(lambda due_ns: session.send(due_ns.to_bytes(_STAMP_BYTES) + padding), messages, rate)
     return array("q")
-
-
-def pace(step: Callable[[int], object], times: int, rate: int) -> None:
-    """Call ``step`` with the time at which it is due, at even intervals; a late call is made at once."""
-    interval_ns = 1_000_000_000 // rate
-    due_ns = time.monotonic_ns()
-    for _ in range(times):
-        due_ns += interval_ns
-        pause_ns = due_ns - time.monotonic_ns() - _SPIN_NS
-        if pause_ns > 0:
-            time.sleep(pause_ns / 1e9)
-        while time.monotonic_ns() < due_ns:
-            pass
-        step(due_ns)

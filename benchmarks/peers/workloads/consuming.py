@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from benchmarks.child import Begin
 from benchmarks.measure import in_bytes
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.work.bench import Bench, together
-from benchmarks.peers.work.sending import topic_of
+from benchmarks.peers.workloads.bench import Bench, together
+from benchmarks.peers.workloads.sending import topic_of
 
 CONSUMED = "consume and acknowledge"
 _PATIENCE_S = 20.0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from benchmarks.child import Begin
 from benchmarks.peers.peer import Peer
-from benchmarks.peers.work.bench import Bench, WorkFailed, together
+from benchmarks.peers.workloads.bench import Bench, WorkFailed, together
 
 ORDERED = "in order of each of 1,024 keys, two consumers"
 KEYS = tuple(f"order-{number:04}" for number in range(1_024))

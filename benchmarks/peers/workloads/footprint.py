@@ -7,7 +7,7 @@ import time
 from benchmarks.child import Begin
 from benchmarks.peers.peer import Peer
 from benchmarks.peers.processes import memory_mib
-from benchmarks.peers.work.bench import Bench, together
+from benchmarks.peers.workloads.bench import Bench, together
 
 FIRST = "start to first message"
 AT_REST = "memory of the server at rest"
