@@ -149,7 +149,7 @@ class Sender:
         self._store.check_primary()
         if theirs.wants == Wants.FOLLOW:
             with self._store.lock.held(TOPIC_BYTE):
-                note_followed(self._store.root)
+                note_followed(self._store.root, theirs.copy)
         self.peer, self._wire = theirs, OURS
         self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
         return self._wire.report_reader()

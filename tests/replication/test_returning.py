@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ import pytest
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, StoreInUse, StoreUnsettled, StoreUnusable
 from rmqclient.replication import promotion
+from rmqclient.replication.handshake import greet, hello_of
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.replication.returning.rejoining import Rejoining, look, rejoin
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.recovery.cutting import DIVERGED
-from rmqclient.store.settings.lineage import read_lineage
-from rmqclient.store.settings.replica_mark import read_mark
+from rmqclient.store.settings.lineage import is_followed, read_lineage
+from rmqclient.store.settings.replica_mark import Kind, read_mark
 from tests.replication.pairs import fill, following, log_bytes, open_replica, until
 from tests.support.oracle import reference
 from tests.support.stores import GROUP, QUEUE, SMALL, abandon, body_of
@@ -212,6 +214,50 @@ def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an
             fill(again, 10, first=100)
             until(lambda: log_bytes(replica) == log_bytes(again), "the replica has all")
     assert bodies(root) == [body_of(n, 400) for n in range(110)]
+
+
+@pytest.mark.guarantee("G83")
+def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_not(tmp_path: Path) -> None:
+    # Given a replica that was met, and whose connection broke before the first byte
+    root, copy, new = tmp_path / "primary", tmp_path / "replica", tmp_path / "new"
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending, open_replica(copy) as replica:
+        host, port = sending.start()
+        fill(store, 20)
+        with socket.create_connection((host, port)) as connection:
+            greet(connection, hello_of(replica))
+            until(lambda: is_followed(root), "the primary knows that it is followed")
+    lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
+    with pytest.raises(StoreUnsettled):
+        open_store(root, SMALL)
+
+    # When the primary asks, then a new directory says nothing of what was lost
+    asking = threading.Thread(target=reclaim, args=(root, host, port, threading.Event()))
+    asking.start()
+    with open_replica(new) as other:
+        _be_heard(other, host, port)
+    mark = read_mark(root)
+    assert mark is not None
+    assert mark.kind is Kind.UNSETTLED
+
+    # And the replica does: it has nothing to give back
+    with open_replica(copy) as replica:
+        _be_heard(replica, host, port)
+    asking.join(60)
+    assert bodies(root) == [body_of(n, 400) for n in range(10)]
+
+
+def _be_heard(replica: MessageStore, host: str, port: int) -> None:
+    """Call a primary that waits for its replica, and wait until it hangs up."""
+
+    def called() -> bool:
+        with suppress(ConnectionRefusedError), socket.create_connection((host, port)) as connection:
+            greet(connection, hello_of(replica))
+            assert connection.recv(1) == b""
+            return True
+        return False
+
+    until(called, "the primary has answered")
 
 
 @pytest.mark.guarantee("G83")

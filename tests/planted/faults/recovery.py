@@ -238,6 +238,14 @@ FAULTS = [
         select="takes_back",
     ),
     Fault(
+        name="a new directory settles a primary that lost power",
+        file="replication/returning/reclaiming.py",
+        old="        if empty.copy not in copies:\n",
+        new="        if not copies:\n",
+        tests=RETURNING,
+        select="never_got_a_byte",
+    ),
+    Fault(
         name="a frame between two of ours is not checked",
         file="replication/frames.py",
         old="            self._check(offset, content)\n",
