@@ -59,7 +59,6 @@ class Sender:
         self._wire = STOCK
         self._told = told
         self._sent_to = 0
-        self._is_to_be_noted = False
         self._store = store
         self._socket = connection
         self._bell = store.arrival_bell()
@@ -148,7 +147,9 @@ class Sender:
         if theirs.store_id not in ("", own.store_id) or theirs.lineage.newest > own.newest:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
         self._store.check_primary()
-        self._is_to_be_noted = theirs.wants == Wants.FOLLOW
+        if theirs.wants == Wants.FOLLOW:
+            with self._store.lock.held(TOPIC_BYTE):
+                note_followed(self._store.root, theirs.copy)
         self.peer, self._wire = theirs, OURS
         self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
         return self._wire.report_reader()
@@ -160,26 +161,13 @@ class Sender:
             raise ConnectionError(
                 f"it reports {end}, and this log ends at {published_to}: the replica has bytes that are not from here"
             )
-        if is_first := not self._begun.is_set():
+        if not self._begun.is_set():
             self._begin = self._sent_to = end or self._store.log_files.base_of(self._store.state.min_offset)
             _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
-        self._note(end)
-        if is_first:
             self._begun.set()
         elif self.peer is None or self.peer.wants == Wants.FOLLOW:
             self.acked = min(end, self._sent_to)
         self.reported = end
-
-    def _note(self, end: int) -> None:
-        """Note once that somebody follows, for a power cut after which he is waited for. Raises StoreFull, StoreBusy.
-
-        A copy of this history has looked at the epochs before it reports, so it may go on from here. A new one has
-        nothing yet, and refuses this log perhaps: it counts when it has reported something.
-        """
-        if self._is_to_be_noted and self.peer is not None and (self.peer.epochs or end > self._begin):
-            with self._store.lock.held(TOPIC_BYTE):
-                note_followed(self._store.root)
-            self._is_to_be_noted = False
 
     # --- the log --------------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ from rmqclient.store.kernel._kernel import (
     delay_ms,
     give_steps,
     java_hash,
+    limit_resident,
     running_in,
 )
 from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
@@ -138,6 +139,7 @@ __all__ = [
     "fork",
     "give_steps",
     "java_hash",
+    "limit_resident",
     "new_message_id",
     "open_store",
     "parse_offset_id",

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.support.host.block_groups import spread_folders
+from tests.support.host.once import Once, once_beneath
+from tests.support.sweeps import share_of
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 KERNEL = Path(__file__).parents[1] / "store" / "kernel"
 
 # How long one example takes says nothing on a machine that others use too.
-settings.register_profile("repository", deadline=None, print_blob=True)
+settings.register_profile("repository", deadline=None, print_blob=True, max_examples=share_of(100))
 settings.load_profile("repository")
 
 # For a fault that somebody planted: that it is found is enough, and the smallest example would take minutes.
@@ -91,6 +93,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _folders_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let each test make its files where hardly any other test has just removed some: that takes half the time."""
     spread_folders(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Once:
+    """Return a function that makes something once, in a directory of its name, for all workers of this run."""
+    base = tmp_path_factory.getbasetemp()
+    return once_beneath(base.parent if hasattr(pytestconfig, "workerinput") else base)
 
 
 def kernel_problem(folder: Path) -> str | None:

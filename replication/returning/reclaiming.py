@@ -5,6 +5,9 @@ not closed in order before its host was started again may have that end. Their l
 since, so the longer one begins with the shorter one. The replica connects as ever; the primary says that it is
 ``unsettled``, reports like a replica, and gets the rest. Then it begins an epoch and is a primary again: a replica that
 still has more, because there were two, is found out by that.
+
+A replica whose connection broke before its first byte has nothing, not even the history, and has nothing to give back.
+A new directory has nothing, either; it is not waited for and settles nothing, so it is told apart by who has followed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from rmqclient.replication.returning.fencing import be_fenced
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.recovery import replica
-from rmqclient.store.settings.lineage import common_end
+from rmqclient.store.settings.lineage import common_end, followers
 from rmqclient.store.settings.replica_mark import Kind, read_mark
 
 _log = logging.getLogger(__name__)
@@ -110,6 +113,8 @@ class Reclaiming:
 
     def _take_back(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> bool:
         own = hello_of(self._store)
+        if not theirs.epochs and theirs.end == theirs.begin:  # a kill may have left the id without epochs
+            return self._has_followed(theirs)
         same = common_end(own.lineage.epochs, own.end, theirs.lineage.epochs, theirs.end)
         if own.store_id != theirs.store_id or same != min(own.end, theirs.end):
             raise LogsDiffer(f"it is of store {theirs.store_id} up to {theirs.end}, this is {own.store_id}: no copy")
@@ -117,6 +122,15 @@ class Reclaiming:
             self._receive(connection, theirs, ended)
             _log.warning("%s took %d bytes back from its replica", self._store.root, self._log.end - own.end)
         return self._log.end >= theirs.end
+
+    def _has_followed(self, empty: Hello) -> bool:
+        """Tell that an empty replica has followed, and so has all that it can have. Raises LogsDiffer for a new one."""
+        copies = followers(self._store.root)
+        if empty.copy not in copies:
+            raise LogsDiffer(
+                f"{empty.copy} is new and has nothing; of those that have followed, {copies}, one must call"
+            )
+        return True
 
     def _receive(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> None:
         """Follow the replica until all that it has is here. Raises as :meth:`Receiving.run`."""

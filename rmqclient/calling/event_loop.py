@@ -7,10 +7,12 @@ thread of its own.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 Result = TypeVar("Result")
 
@@ -18,19 +20,21 @@ Result = TypeVar("Result")
 class EventLoop:
     """A running loop, seen from other threads. ``given`` is a loop that runs already, and stays when this is closed."""
 
-    def __init__(self, given: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, given: AbstractEventLoop | None = None) -> None:
         self._given = given
-        self._own: asyncio.AbstractEventLoop | None = None
+        self._own: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
     @property
-    def running(self) -> asyncio.AbstractEventLoop:
+    def running(self) -> AbstractEventLoop:
         """The loop. The first use starts its thread, so that a consumer without coroutines has none."""
         if self._given is not None:
             return self._given
         with self._starting:
             if self._own is None:
+                import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
                 self._own = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._run, args=(self._own,), name="rmq-event-loop", daemon=True)
                 self._thread.start()
@@ -38,6 +42,8 @@ class EventLoop:
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine in the loop, from another thread; return its result, or raise what it raised."""
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         outcome: Result | BaseException = asyncio.run_coroutine_threadsafe(_caught(coroutine), self.running).result()
         if isinstance(outcome, _Raised):
             raise outcome.error
@@ -57,7 +63,9 @@ class EventLoop:
         self._thread.join()
 
     @staticmethod
-    def _run(loop: asyncio.AbstractEventLoop) -> None:
+    def _run(loop: AbstractEventLoop) -> None:
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()

@@ -6,7 +6,6 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import threading
@@ -14,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rmqclient.backend.group_protocols import Members, Membership
 from rmqclient.backend.protocols import Backend
@@ -30,7 +29,6 @@ from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.batch import BatchDelivery
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
-from rmqclient.delivery.modes.coroutines import CoroutineDelivery
 from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
 from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.duration import Duration, in_seconds
@@ -47,6 +45,9 @@ from rmqclient.store.errors import QueueError, UnknownTopic
 from rmqclient.tables.app_table import AppTables
 from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.observers import Observer, observers_of
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def make_delivery(
     backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig, callers: Callers
 ) -> Delivery[Any]:
     """Return the threads of a handler, in the mode that it asks for."""
-    one_by_one = CoroutineDelivery if inspect.iscoroutinefunction(handler.function) else ConcurrentDelivery
+    one_by_one = _one_by_one(handler)
     if handler.broadcast:
         dropped = DroppedFailures(handler.group, handler.retry, membership.client_id)
         return one_by_one(backend, handler, membership, dropped, config, callers)
@@ -110,6 +111,14 @@ def make_delivery(
         return ordered(backend, handler, membership, retries, config, callers)
     concurrent = BatchDelivery if handler.batch is not None else one_by_one
     return concurrent(backend, handler, membership, retries, config, callers)
+
+
+def _one_by_one(handler: Handler) -> type[ConcurrentDelivery]:
+    if not inspect.iscoroutinefunction(handler.function):
+        return ConcurrentDelivery
+    from rmqclient.delivery.modes.coroutines import CoroutineDelivery  # noqa: PLC0415 - only coroutines need asyncio
+
+    return CoroutineDelivery
 
 
 class PushConsumer:
@@ -141,7 +150,7 @@ class PushConsumer:
         crons: Sequence[Cron] = (),
         tables: AppTables | None = None,
         hooks: Hooks | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
+        loop: AbstractEventLoop | None = None,
         create: bool = False,
         store_config: StoreConfig | None = None,
     ) -> None:

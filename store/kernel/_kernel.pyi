@@ -104,8 +104,11 @@ class Mapping:
     def __new__(cls, fd: int, size: int, *, writable: bool = True) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
-    def populate(self) -> None:
-        """Make every page of the file now. Raises OSError when there is no memory."""
+    def populate(self, begin: int = 0, end: int | None = None) -> None:
+        """Make pages of the file now and let the next flush write them; their bytes stay. All, if not told which.
+
+        Raises ValueError for a ``begin`` within a page or a range outside the file, OSError when there is no memory.
+        """
 
     def read_no_further(self) -> None:
         """Let the first touch of a page read that page only."""

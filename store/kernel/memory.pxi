@@ -48,11 +48,14 @@ cdef class Mapping:
         """
         madvise(self.address, self.size, MADV_RANDOM)
 
-    def populate(self):
-        """Make every page of the file now: one call instead of a page fault for each."""
+    def populate(self, Py_ssize_t begin=0, end=None):
+        """Make pages of the file now, all of them if not told which: one call instead of a page fault for each."""
         cdef int failure
+        cdef Py_ssize_t stop = self.size if end is None else end
+        if not 0 <= begin <= stop <= self.size or begin % PAGE:
+            raise ValueError(f"bytes {begin} to {stop} are no pages of a file of {self.size}")
         with nogil:
-            failure = madvise(self.address, self.size, MADV_POPULATE_WRITE)
+            failure = madvise(self.address + begin, stop - begin, MADV_POPULATE_WRITE)
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
 

@@ -21,6 +21,7 @@ other_bytes_before
 last_store_timestamp         append mutex        at any time; it is at most one append old
 published_to                 append mutex        acquire it, then read any record below; never falls
 flushed_to, poisoned         flush mutex         at any time; a lower flushed_to than the truth costs one needless flush
+zeroed_to                    flush mutex         at any time; any value is right, another one than the truth costs time
 flush_word, flush_waiters,   atomic              sleep on it; a ring too many costs a needless look, and sleepers whose
 prepare_word, removed_word,                      ring was lost wake by themselves
 membership_word,
@@ -147,6 +148,7 @@ class SharedState:
     is_missing = _Word("is_missing")
     flushed_to = _Word("flushed_to")
     poisoned = _Word("poisoned")
+    zeroed_to = _Word("zeroed_to")
     disk_full = _Word("disk_full")
     min_offset = _Word("min_offset")
     allocated_to = _Word("allocated_to")

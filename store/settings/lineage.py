@@ -14,8 +14,8 @@ Two logs are the same up to the end of the newest epoch that both have, where it
 nothing, because an epoch without a byte is replaced by the next one at the same place: two promotions without a message
 between them leave one entry. A store without epochs has had no replica of this library.
 
-``lineage.json`` also says in which epoch somebody has followed last. While that is the newest one, another store may
-have what a power cut takes from this one.
+``lineage.json`` also says in which epoch somebody has followed last, and which copies did. While that is the newest
+one, another store may have what a power cut takes from this one.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ So a replica that is promoted is above each epoch that its primary has begun mea
 A primary that has begun as many has forgotten the epoch that such a replica knows: :data:`MOST_EPOCHS`. RocketMQ reads
 an epoch as a Java int, so there is room for two million promotions.
 """
+
+MOST_COPIES: Final = 64
+"""Of those that followed, the newest are kept."""
 
 _CRC_BITS: Final = 0x7FFFFFFF
 
@@ -123,17 +126,26 @@ def write_lineage(root: Path, lineage: Lineage) -> None:
         document.replace_file(root / EPOCHS_FILE, _render(lineage.epochs))
 
 
-def note_followed(root: Path) -> None:
-    """Say, durably, that somebody follows the store in its newest epoch. Raises StoreCorrupt, StoreFull."""
-    if not is_followed(root):
+def note_followed(root: Path, copy: str) -> None:
+    """Say, durably, that a copy follows the store in its newest epoch. Raises StoreCorrupt, StoreFull."""
+    copies = followers(root)
+    if copy not in copies:
         known = read_lineage(root)
-        document.write(root / LINEAGE_FILE, document.render({"store_id": known.store_id, "followed_in": known.newest}))
+        said = {"store_id": known.store_id, "followed_in": known.newest, "followed_by": [*copies, copy][-MOST_COPIES:]}
+        document.write(root / LINEAGE_FILE, document.render(said))
 
 
 def is_followed(root: Path) -> bool:
     """Tell whether somebody has followed the store in its newest epoch. Raises StoreCorrupt."""
+    return bool(followers(root))
+
+
+def followers(root: Path) -> tuple[str, ...]:
+    """Return which copies have followed the store in its newest epoch. Raises StoreCorrupt."""
     found = document.read(root / LINEAGE_FILE) or {}
-    return bool(found.get("followed_in", 0) == read_lineage(root).newest != 0)
+    if not found.get("followed_in", 0) == read_lineage(root).newest != 0:
+        return ()
+    return tuple(map(str, found.get("followed_by", ())))
 
 
 def begin_lineage(root: Path) -> Lineage:

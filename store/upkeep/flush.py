@@ -8,6 +8,11 @@ SYNC: group commit between processes. A sender that finds the flush mutex free b
 that is published, its own message and those of all other senders. The other senders sleep on a futex until
 ``flushed_to`` has passed their message.
 
+A first write to a block that was only reserved changes the extents of the file, and its ``fdatasync`` waits for the
+journal of the file system, which takes longer than the write. So when few bytes are flushed at a time, a flush writes
+the next pages, too, while they are still zeros (``zeroed_to``), and the flushes after it write into blocks that are the
+file's already.
+
 The first error poisons the store for every process: after a failed ``fdatasync`` the kernel may have dropped the dirty
 pages, and it reports the next ``fdatasync`` as a success.
 """
@@ -18,10 +23,19 @@ import errno
 import os
 import threading
 import time
+from contextlib import suppress
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import DiskFailed, LimitReached, NotFlushed, StorePoisoned, StoreUnusable, as_store_error
+from rmqclient.store.errors import (
+    DiskFailed,
+    LimitReached,
+    NotFlushed,
+    QueueError,
+    StorePoisoned,
+    StoreUnusable,
+    as_store_error,
+)
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.log.index_file import IndexFile, IndexFiles
 from rmqclient.store.message_queue import MessageQueue
@@ -38,6 +52,11 @@ QUEUES_LEAST_PAGES = 2
 QUEUES_INTERVAL_MS = 1_000
 """Interval at which consume queues with so many dirty pages are flushed. It spreads the writes that the thorough flush
 would do at once; no guarantee depends on it. [flushIntervalConsumeQueue]"""
+
+ZEROED_BYTES = 256 << 10
+"""Bytes behind the log that one flush writes as zeros, for those after it."""
+_SMALL_FLUSH_BYTES = 64 << 10
+"""A flush of more pays for the journal once for many messages."""
 
 _FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
 _FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
@@ -203,33 +222,48 @@ class Flusher:
 
     def _try_to_lead(self) -> bool:
         try:
-            return self._try_flush()
+            return self._try_flush(zeroes=True)
         except (LimitReached, DiskFailed, StoreUnusable) as error:
             raise NotFlushed(f"{error}; the message is stored and not yet durable") from error
 
-    def _try_flush(self) -> bool:
-        """Become the leader and flush, unless another process is the leader."""
+    def _try_flush(self, *, zeroes: bool = False) -> bool:
+        """Become the leader and flush, unless another process is the leader.
+
+        ``zeroes``: others will soon wait for flushes, too.
+        """
         if not self._state.flush_mutex.try_acquire():
             return False
         try:
-            self._flush_published()
+            self._flush_published(zeroes=zeroes)
         finally:
             self._state.flush_mutex.release()
             self._wake_followers()
         return True
 
-    def _flush_published(self) -> None:
+    def _flush_published(self, *, zeroes: bool) -> None:
         if self._state.poisoned:
             self._raise_poisoned()
         if self._had_followers:
             os.sched_yield()  # the followers just woken publish their next messages first, so this flush covers them
         start, end = self._state.flushed_to, self._state.published_to
+        if zeroes and end > self._state.zeroed_to and end - start < _SMALL_FLUSH_BYTES:
+            self._zero_behind(end)
         try:
             self._sync(start, end)
         except OSError as error:
             self._poison(error)
         reach(CrashPoint.FLUSH_SYNCED)
         self._state.flushed_to = max(end, self._state.flushed_to)
+
+    def _zero_behind(self, end: int) -> None:
+        """Let the flush that follows write the pages behind ``end``, too; where this fails, flushes take longer."""
+        base = self._log_files.base_of(end)
+        begin = -(-(end - base) // PAGE_BYTES) * PAGE_BYTES
+        stop = min(begin + ZEROED_BYTES, self._log_files.file_bytes)
+        if 0 < begin < stop:  # at 0 the file may be missing
+            with suppress(QueueError, OSError):
+                self._log_files.mapping(base).populate(begin, stop)
+            self._state.zeroed_to = base + stop
 
     def _sync(self, start: int, end: int) -> None:
         base = self._log_files.base_of(start)

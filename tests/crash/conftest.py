@@ -14,6 +14,7 @@ from rmqclient.databases.database import Connection
 from rmqclient.store import Message, MessageStore, open_store
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.scenarios.databases import connector_beside
+from tests.support.host.once import Once
 from tests.support.postgres import postgres, why_not
 from tests.support.stores import SMALL, TOPIC, appender_of
 
@@ -60,9 +61,9 @@ def store(root: Path) -> Iterator[MessageStore]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
+def server(once: Once) -> Iterator[str]:
     """Run a PostgreSQL; return what to connect to."""
-    with postgres() as name:
+    with postgres(once) as name:
         yield name
 
 

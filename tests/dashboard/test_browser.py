@@ -81,11 +81,13 @@ def test_the_token_does_not_stay_in_the_address(page: Page, shop: Shop) -> None:
     assert page.url == f"{shop.base}/"
 
 
-def test_each_page_is_shown_without_a_word_on_the_console(page: Page, shop: Shop) -> None:
+def test_each_page_is_shown_with_names_and_headers_and_without_a_word_on_the_console(page: Page, shop: Shop) -> None:
     for path in PAGES:
         page.goto(shop.base + path)
         expect(page.locator("h1")).to_be_visible()
         expect(page.locator("#live-text")).to_have_text("Live")
+        assert page.locator("th, button, a, input, select").evaluate_all(NAMELESS) == [], path
+        assert page.locator("table:not(.u-legend):not(:has(th[scope]))").count() == 0, path
 
 
 def test_numbers_and_charts_move_under_load(page: Page) -> None:
@@ -242,13 +244,6 @@ def test_the_keyboard_reaches_the_content_past_the_navigation(page: Page) -> Non
     expect(page.locator(".skip")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_focused()
-
-
-def test_controls_have_names_and_tables_have_headers(page: Page, shop: Shop) -> None:
-    for path in PAGES:
-        page.goto(shop.base + path)
-        assert page.locator("th, button, a, input, select").evaluate_all(NAMELESS) == [], path
-        assert page.locator("table:not(.u-legend):not(:has(th[scope]))").count() == 0, path
 
 
 def test_a_narrow_window_shows_every_page_without_scrolling_sideways(page: Page, shop: Shop) -> None:

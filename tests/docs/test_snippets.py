@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.page import PAGES, REPOSITORY, blocks_of, program_of
+from tests.docs.programs import Programs
 from tests.docs.session import SESSION
 
 PAGE = """\
@@ -32,24 +31,31 @@ TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 PYTHON_PAGES = [page for page, text in TEXTS.items() if blocks_of(text) and SESSION not in text]
 
 
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Programs]:
+    with Programs() as started:
+        yield started
+
+
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_the_blocks_of_a_page_run(programs: Programs, page: Path, tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for block in blocks_of(text):
         compile("\n" * (block.line - 1) + block.text, page, "exec")
     if not (program := program_of(text)).strip():
         return
     (tmp_path / page.name).write_text(program, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", page.name],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    status, said = programs.run(tmp_path / page.name)
+    assert status == 0, said
+
+
+def test_a_program_that_fails_or_warns_is_noticed(programs: Programs, tmp_path: Path) -> None:
+    program = tmp_path / "page.md"
+    for text, told in (("\n1 / 0", 'page.md", line 2'), ("import warnings; warnings.warn('old')", "UserWarning: old")):
+        program.write_text(text, encoding="utf-8")
+        status, said = programs.run(program)
+        assert status == 1
+        assert told in said
 
 
 def test_a_page_is_one_program_whose_lines_have_their_numbers() -> None:

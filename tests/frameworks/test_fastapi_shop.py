@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.django.running import LONG_S, REPOSITORY, post, until
+from tests.support.host.once import Once
 from tests.support.postgres import postgres
 from tests.support.postgres import why_not as why_no_postgres
 
@@ -25,14 +26,14 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path, once: Once) -> Iterator[str]:
     """The database of the shop."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'shop.db'}"
         return
     if reason := why_no_postgres():
         pytest.skip(reason)
-    with postgres() as name:
+    with postgres(once) as name:
         yield f"postgresql+psycopg://tests@/postgres?host={name.split()[0].removeprefix('host=')}"
 
 

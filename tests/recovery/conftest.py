@@ -12,8 +12,15 @@ import pytest
 
 from tests.recovery.scenes import WAYS, Written, closed_store
 from tests.support.oracle import reference
+from tests.support.sweeps import in_turns
 
+HERE = Path(__file__).parent
 MEMORY = Path("/dev/shm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a quick run let the damages take turns with the ways in which a store was left."""
+    in_turns("way", (item for item in items if item.path.is_relative_to(HERE)))
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,6 @@ import pytest
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, StoreFenced, StoreInUse, StoreUnsettled, StoreUnusable
 from rmqclient.replication import promotion
-from rmqclient.replication.frames import OURS
 from rmqclient.replication.handshake import greet, hello_of
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.returning.reclaiming import reclaim
@@ -21,7 +20,7 @@ from rmqclient.replication.returning.rejoining import Rejoining, look, rejoin
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.recovery.cutting import DIVERGED
 from rmqclient.store.settings.lineage import is_followed, read_lineage
-from rmqclient.store.settings.replica_mark import read_mark
+from rmqclient.store.settings.replica_mark import Kind, read_mark
 from tests.replication.pairs import fill, following, log_bytes, open_replica, until
 from tests.support.oracle import reference
 from tests.support.stores import GROUP, QUEUE, SMALL, abandon, body_of
@@ -274,21 +273,47 @@ def test_a_store_that_is_promoted_before_it_has_followed_the_one_it_rejoined_fen
 
 
 @pytest.mark.guarantee("G83")
-def test_a_power_cut_waits_for_no_replica_that_never_had_a_byte(tmp_path: Path) -> None:
-    # Given a primary to which a new replica has connected, and which then says that it has nothing
-    root, copy = tmp_path / "primary", tmp_path / "replica"
+def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_not(tmp_path: Path) -> None:
+    # Given a replica that was met, and whose connection broke before the first byte
+    root, copy, new = tmp_path / "primary", tmp_path / "replica", tmp_path / "new"
     store = open_store(root, SMALL, housekeeping=False)
     with Primary(store, "127.0.0.1", 0) as sending, open_replica(copy) as replica:
-        address = sending.start()
+        host, port = sending.start()
         fill(store, 20)
-        with socket.create_connection(address) as connection:
+        with socket.create_connection((host, port)) as connection:
             greet(connection, hello_of(replica))
-            connection.sendall(2 * OURS.report(0))
-            until(lambda: [sender.acked for sender in sending.connections()] == [0], "both reports are heard")
-
-    # When the primary loses power, it goes on
+            until(lambda: is_followed(root), "the primary knows that it is followed")
     lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
-    assert bodies(root) == [body_of(number, 400) for number in range(10)]
+    with pytest.raises(StoreUnsettled):
+        open_store(root, SMALL)
+
+    # When the primary asks, then a new directory says nothing of what was lost
+    asking = threading.Thread(target=reclaim, args=(root, host, port, threading.Event()))
+    asking.start()
+    with open_replica(new) as other:
+        _be_heard(other, host, port)
+    mark = read_mark(root)
+    assert mark is not None
+    assert mark.kind is Kind.UNSETTLED
+
+    # And the replica does: it has nothing to give back
+    with open_replica(copy) as replica:
+        _be_heard(replica, host, port)
+    asking.join(60)
+    assert bodies(root) == [body_of(n, 400) for n in range(10)]
+
+
+def _be_heard(replica: MessageStore, host: str, port: int) -> None:
+    """Call a primary that waits for its replica, and wait until it hangs up."""
+
+    def called() -> bool:
+        with suppress(ConnectionRefusedError), socket.create_connection((host, port)) as connection:
+            greet(connection, hello_of(replica))
+            assert connection.recv(1) == b""
+            return True
+        return False
+
+    until(called, "the primary has answered")
 
 
 @pytest.mark.guarantee("G83")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.host.once import Once
+from tests.support.host.servers import directory_of
 
 _START_S = 60.0
 
@@ -28,23 +29,35 @@ def why_not() -> str | None:
 
 
 @contextmanager
-def mariadb() -> Iterator[str]:
-    """Run a server with the database ``shop``; yield the path of its socket. Its user is ``root``."""
-    with tempfile.TemporaryDirectory(prefix="rmq-maria-") as directory:
-        user = "mysql" if os.getuid() == 0 else None
-        if user:
-            shutil.chown(directory, user)
-        data, listening = Path(directory, "data"), Path(directory, "socket")
-        own = ["--no-defaults", f"--datadir={data}", f"--tmpdir={directory}"]
-        made = ["mariadb-install-db", *own, "--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run(made, check=True, capture_output=True, user=user, cwd=directory, timeout=_START_S)
-        command = ["mariadbd", *own, f"--socket={listening}", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"]
+def mariadb(once: Once) -> Iterator[str]:
+    """Run a server with the database ``shop``; yield the path of its socket. Its user is ``root``.
+
+    Its data are a copy of those that the first server of this run of pytest began with.
+    """
+    empty = once("mariadb", _empty_data)
+    with directory_of("mysql") as (directory, user):
+        data, listening = directory / "data", directory / "socket"
+        subprocess.run(["cp", "-a", empty, data], check=True, timeout=_START_S)
+        command = ["mariadbd", *_own(data, directory), f"--socket={listening}", "--skip-networking"]
+        command.append("--innodb-flush-log-at-trx-commit=0")
         with subprocess.Popen(command, user=user, cwd=directory, stderr=subprocess.DEVNULL) as process:
             try:
                 _wait_for(listening)
                 yield str(listening)
             finally:
                 process.kill()
+
+
+def _empty_data(directory: Path) -> Path:
+    with directory_of("mysql") as (making, user):
+        data = making / "data"
+        made = ["mariadb-install-db", *_own(data, making), "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run(made, check=True, capture_output=True, user=user, cwd=making, timeout=_START_S)
+        return Path(shutil.move(data, directory))
+
+
+def _own(data: Path, directory: Path) -> list[str]:
+    return ["--no-defaults", f"--datadir={data}", f"--tmpdir={directory}"]
 
 
 def _wait_for(path: Path) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.host.once import Once
+from tests.support.host.servers import directory_of
 
 _VERSIONS = Path("/usr/lib/postgresql")
 """Where Debian has its programs, which are in no PATH."""
@@ -29,20 +30,15 @@ def why_not() -> str | None:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
-    """Run a server; yield what to connect to."""
-    with tempfile.TemporaryDirectory(prefix="rmq-pg-") as directory:
-        # It refuses to run as root
-        user = "postgres" if os.getuid() == 0 else None
-        if user:
-            shutil.chown(directory, user)
-        initdb, server = _program("initdb"), _program("postgres")
-        assert initdb is not None
+def postgres(once: Once) -> Iterator[str]:
+    """Run a server on a copy of the empty cluster of this run of pytest; yield what to connect to."""
+    empty = once("postgresql", _empty_cluster)
+    with directory_of("postgres") as (directory, user):
+        data = directory / "data"
+        subprocess.run(["cp", "-a", empty, data], check=True, timeout=_START_S)
+        server = _program("postgres")
         assert server is not None
-        data = Path(directory, "data")
-        made = [initdb, "-D", str(data), "-A", "trust", "-U", "tests", "--no-sync"]
-        subprocess.run(made, check=True, capture_output=True, user=user, cwd=directory, timeout=60)
-        command = [server, "-D", str(data), "-k", directory, "-c", "listen_addresses=", "-F"]
+        command = [server, "-D", str(data), "-k", str(directory), "-c", "listen_addresses=", "-F"]
         with subprocess.Popen(command, user=user, cwd=directory, stderr=subprocess.DEVNULL) as process:
             try:
                 name = f"host={directory} user=tests dbname=postgres"
@@ -50,6 +46,16 @@ def postgres() -> Iterator[str]:
                 yield name
             finally:
                 process.kill()
+
+
+def _empty_cluster(directory: Path) -> Path:
+    initdb = _program("initdb")
+    assert initdb is not None
+    with directory_of("postgres") as (making, user):
+        data = making / "data"
+        made = [initdb, "-D", str(data), "-A", "trust", "-U", "tests", "--no-sync"]
+        subprocess.run(made, check=True, capture_output=True, user=user, cwd=making, timeout=60)
+        return Path(shutil.move(data, directory))
 
 
 def _program(name: str) -> str | None:

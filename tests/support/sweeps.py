@@ -63,6 +63,33 @@ def crossed(names: str, *axes: Sequence[object]) -> pytest.MarkDecorator:
     )
 
 
+def in_turns(fixture: str, items: Iterable[pytest.Item]) -> None:
+    """Let the cases of each test take turns with the parameters of a fixture; other combinations become sweeps.
+
+    A quick run takes each case and each parameter of the fixture at least once. To be called when tests are collected.
+    """
+    tests: dict[tuple[str, str], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and fixture in item.fixturenames and not item.get_closest_marker("sweep"):
+            tests.setdefault((str(item.path), item.originalname), []).append(item)
+    for combined in tests.values():
+        combined.sort(key=lambda item: item.name)  # each worker takes the same ones, in whatever order they come
+        cases = list(dict.fromkeys(_without(fixture, item) for item in combined))
+        parameters = list(dict.fromkeys(item.callspec.params[fixture] for item in combined))
+        taken = {
+            (cases[number % len(cases)], parameters[number % len(parameters)])
+            for number in range(max(len(cases), len(parameters)))
+        }
+        for item in combined:
+            if (_without(fixture, item), item.callspec.params[fixture]) not in taken:
+                item.add_marker("sweep")
+
+
+def _without(fixture: str, item: pytest.Function) -> tuple[int, ...]:
+    """Return what tells the case of an item from others: the same objects, whatever the parameter of ``fixture``."""
+    return tuple(id(value) for name, value in item.callspec.params.items() if name != fixture)
+
+
 def name_of(value: object) -> str:
     """Return what stands for a value in the name of a test: a crash point's name, a function's, the text of others."""
     name = value.name.lower() if isinstance(value, Enum) else getattr(value, "__name__", value)

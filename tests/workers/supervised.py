@@ -13,6 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from click.testing import CliRunner
+
+from rmqclient.workers.cli import rmq as command_line
+
 T = TypeVar("T")
 
 REPOSITORY = Path(__file__).parents[2]
@@ -103,11 +107,9 @@ COMMAND = (sys.executable, "-m", "rmqclient.workers")
 
 
 def rmq(*arguments: str) -> str:
-    """Run one command that must succeed, and return what it printed."""
-    done = subprocess.run(
-        [*COMMAND, *arguments], env=environment(), capture_output=True, text=True, timeout=LONG_S, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    """Run one command that must succeed, in this process, and return what it printed."""
+    done = CliRunner(env={name: None for name in os.environ if name.startswith("RMQ_")}).invoke(command_line, arguments)
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -15,8 +16,12 @@ from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.spark.scan.record_batches import on_lost, options_named
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, limit_resident
 from rmqclient.store.inspect.view import View, offset_by_time
+
+MOST_RESIDENT: Final = 512 << 20
+"""Bytes of files that a worker process of Spark keeps in its page table. Reading the same store again costs an eighth
+of the time less when its pages are still there; every other process keeps a quarter of this."""
 
 
 class StoreFiles:
@@ -77,4 +82,5 @@ def store_files(options: ReadOptions) -> StoreFiles:
 
 def kept_store_files(options: ReadOptions) -> StoreFiles:
     """Return the files that the options name, for a task: a worker process keeps them open."""
+    limit_resident(MOST_RESIDENT)
     return StoreFiles(opened(Location.of(options)))

@@ -16,6 +16,7 @@ from tests.crash.processes.order import Order
 from tests.support.oracle import reference
 from tests.support.oracle.views import acknowledged_bits
 from tests.support.stores import GROUP, SPAN, TOPIC, appender_of, grant_of
+from tests.support.sweeps import crossed
 
 END = 6_001
 TARGET = 500
@@ -47,17 +48,15 @@ def filled(store: MessageStore) -> MessageStore:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("point", "survive", "expected"), PLACES, ids=lambda part: str(part).lower())
-@pytest.mark.parametrize("ending", [hand_over, reopen])
+@crossed("ending, place", [hand_over, reopen], PLACES)
 def test_a_killed_commit_leaves_the_group_where_a_step_ended(
     filled: MessageStore,
     root: Path,
     nursery: Nursery,
-    point: CrashPoint,
-    survive: int,
-    expected: int,
     ending: Callable[[MessageStore], MessageStore],
+    place: tuple[CrashPoint, int, int],
 ) -> None:
+    point, survive, expected = place
     # Given a client whose commit is killed
     notes = str(root.with_name("notes"))
     nursery.kill_at_its_point(

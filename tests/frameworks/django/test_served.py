@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.frameworks.django.running import Shop, post, until, why_not
+from tests.support.host.once import Once
 from tests.support.mariadb import mariadb
 from tests.support.mariadb import why_not as why_no_mariadb
 from tests.support.postgres import postgres
@@ -18,18 +19,18 @@ ORDERS = 12
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server(once: Once) -> Iterator[str]:
     if reason := why_no_postgres():
         pytest.skip(reason)
-    with postgres() as name:
+    with postgres(once) as name:
         yield name.split()[0].removeprefix("host=")
 
 
 @pytest.fixture(scope="module")
-def maria() -> Iterator[str]:
+def maria(once: Once) -> Iterator[str]:
     if reason := why_no_mariadb():
         pytest.skip(reason)
-    with mariadb() as listening:
+    with mariadb(once) as listening:
         yield listening
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqclient.store import MessageStore, open_store
+from tests.support.host.once import Once
 from tests.support.mariadb import mariadb
 from tests.support.mariadb import why_not as why_no_mariadb
 from tests.support.postgres import postgres
@@ -20,19 +21,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
+def postgres_url(once: Once) -> Iterator[str]:
     if reason := why_no_postgres():
         pytest.skip(reason)
-    with postgres() as name:
+    with postgres(once) as name:
         host = name.split()[0].removeprefix("host=")
         yield f"postgresql+psycopg://tests@/postgres?host={host}"
 
 
 @pytest.fixture(scope="session")
-def mariadb_url() -> Iterator[str]:
+def mariadb_url(once: Once) -> Iterator[str]:
     if reason := why_no_mariadb():
         pytest.skip(reason)
-    with mariadb() as socket:
+    with mariadb(once) as socket:
         yield f"mysql+pymysql://root@localhost/shop?unix_socket={socket}"
 
 

@@ -158,14 +158,6 @@ FAULTS = [
         select="before_it_has_followed",
     ),
     Fault(
-        name="whoever asks for the log has it",
-        file="replication/sender.py",
-        old=" and (self.peer.epochs or end > self._begin):",
-        new=":",
-        tests=RETURNING,
-        select="never_had_a_byte",
-    ),
-    Fault(
         name="an epoch without a byte stays beside the next one",
         file="store/settings/lineage.py",
         old="    return (*(epoch for epoch in epochs if epoch.start < end), Epoch(number, end))[-MOST_EPOCHS:]\n",
@@ -260,6 +252,14 @@ FAULTS = [
         new="            return True\n",
         tests=RETURNING,
         select="takes_back",
+    ),
+    Fault(
+        name="a new directory settles a primary that lost power",
+        file="replication/returning/reclaiming.py",
+        old="        if empty.copy not in copies:\n",
+        new="        if not copies:\n",
+        tests=RETURNING,
+        select="never_got_a_byte",
     ),
     Fault(
         name="a frame between two of ours is not checked",

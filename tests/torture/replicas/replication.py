@@ -264,18 +264,26 @@ class Replication:
             self.problems.append("a primary that lost power was opened before its replica was asked")
         except StoreUnsettled:
             pass
-        following = Host(lambda: hosts.follower(life.replica, self._port))
-        taking_back = Host(lambda: _reclaim(life.primary, self._port))
-        if taking_back.wait(30) != 0:
-            self.problems.append(f"nothing was taken back: {taking_back.status}")
-        following.kill()
-        taking_back.kill()
+        if not self._take_back():
+            return
         with open_store(life.primary, housekeeping=False) as store:
             if not log_bytes(store).startswith(of_replica):
                 self.problems.append("a power cut took what was replicated")
         self.problems += judge.pair(life.primary, life.replica, life.replicated)
         if read_lineage(life.primary).newest != epoch + 1:
             self.problems.append("a power cut began no epoch, or more than one")
+
+    def _take_back(self) -> bool:
+        """Let the primary ask its replica; return whether it is settled then."""
+        life = self._life
+        following = Host(lambda: hosts.follower(life.replica, self._port))
+        taking_back = Host(lambda: _reclaim(life.primary, self._port))
+        status = taking_back.wait()
+        if status != 0:
+            self.problems.append(f"nothing was taken back: {status}; the follower: {following.status}")
+        following.kill()
+        taking_back.kill()
+        return status == 0
 
 
 def _reclaim(root: Path, port: int) -> None:

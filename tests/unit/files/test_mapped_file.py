@@ -146,3 +146,12 @@ def test_a_flush_goes_through_a_descriptor_of_its_own(tmp_path: Path, monkeypatc
     mapped_file.sync_file(tmp_path / "file")
     assert flushed == [(tmp_path / "file").stat().st_ino]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(("begin", "end"), [(1, SIZE), (-4_096, SIZE), (0, SIZE + 1), (8_192, 4_096)])
+def test_only_whole_pages_of_the_file_are_populated(tmp_path: Path, begin: int, end: int) -> None:
+    allocate(tmp_path / "file", SIZE, tmp_path)
+    mapping = map_file(tmp_path / "file", SIZE)
+    mapping.populate(4_096, SIZE)
+    with pytest.raises(ValueError, match=f"bytes {begin} to {end} are no pages of a file of 8192"):
+        mapping.populate(begin, end)

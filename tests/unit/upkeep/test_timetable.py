@@ -48,8 +48,8 @@ def test_a_task_first_runs_after_its_interval_and_then_again_and_again() -> None
     task, began = Task(), time.monotonic()
     with running({task: 30}):
         wait_for(lambda: len(task.at) >= 3, "three runs")
-    assert task.at[0] - began >= 0.03
-    assert all(later - earlier >= 0.02 for earlier, later in zip(task.at, task.at[1:], strict=False))
+    # Two notes may be closer to each other than two turns: the thread that makes the first one may be late
+    assert all(at - began >= 0.03 * turn for turn, at in enumerate(task.at, start=1))
 
 
 def test_a_first_run_may_come_sooner_than_the_interval() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Message, MessageStore, StoreConfig, clock, open_store
+from rmqclient.store import Durability, Message, MessageStore, StoreConfig, clock, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.upkeep import flush
 from rmqclient.store.upkeep.housekeeper import Housekeeper
@@ -226,6 +228,33 @@ def test_the_mark_says_only_what_all_queues_have_on_disk(large: MessageStore) ->
     assert mark(large).dispatched_to == large.state.published_to
 
 
+def test_a_small_durable_send_writes_the_next_pages_too_and_those_after_it_do_not(large: MessageStore) -> None:
+    # Given a sender that waits for the disk, then the file has zeros ahead until the log has passed them
+    producer = producer_of(large, replace(large.config, durability=Durability.SYNC))
+    result = producer.send(Message("t", b"body"))
+    zeroed_to = flush.PAGE_BYTES + flush.ZEROED_BYTES
+    while result.commit_log_end <= zeroed_to:
+        assert large.state.zeroed_to == zeroed_to
+        assert written_bytes(large.log_files.path(0)) == zeroed_to
+        result = producer.send(Message("t", bytes(2_000)))
+    assert large.state.zeroed_to == written_bytes(large.log_files.path(0)) > zeroed_to + flush.ZEROED_BYTES
+    # And sends that nobody waits for make no more of them
+    zeroed_to = large.state.zeroed_to
+    while producer_of(large, large.config).send(Message("t", bytes(2_000))).commit_log_end <= zeroed_to:
+        pass
+    assert large.flusher.flush()
+    assert large.state.zeroed_to == zeroed_to
+
+
+def test_zeros_are_written_no_further_than_the_file(large: MessageStore) -> None:
+    producer = producer_of(large, replace(large.config, durability=Durability.SYNC))
+    file_bytes = large.config.commit_log_file_bytes
+    while (end := producer.send(Message("t", bytes(2_000))).commit_log_end) < file_bytes:
+        assert end <= large.state.zeroed_to or end > file_bytes - flush.PAGE_BYTES
+        assert large.state.zeroed_to <= file_bytes
+    assert file_bytes < end <= large.state.zeroed_to
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Path, warm: bool) -> None:
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
@@ -253,6 +282,26 @@ def resident_pages(path: Path) -> int:
     assert library.mincore(address, size, pages) == 0
     library.munmap(address, size)
     return sum(page & 1 for page in pages.raw)
+
+
+def written_bytes(path: Path) -> int:
+    """Return how many bytes from its begin on a file has in blocks that were written, by FS_IOC_FIEMAP.
+
+    The test is skipped on a file system that does not say.
+    """
+    head, one = struct.Struct("=QQIIII"), struct.Struct("=QQQ16xI12x")
+    answer = bytearray(head.size + 64 * one.size)
+    head.pack_into(answer, 0, 0, path.stat().st_size, 0, 0, 64, 0)
+    with path.open("rb") as file:
+        try:
+            fcntl.ioctl(file, 0xC020660B, answer)
+        except OSError as error:
+            pytest.skip(f"FIEMAP: {error}")
+    written = 0
+    for begin, _, size, flags in one.iter_unpack(answer[head.size :][: one.size * head.unpack_from(answer)[3]]):
+        if begin == written and not flags & 0x0800:  # FIEMAP_EXTENT_UNWRITTEN
+            written += size
+    return written
 
 
 def send_one(store: MessageStore) -> None:
