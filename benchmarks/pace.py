@@ -1,4 +1,4 @@
-"""Pace: calls at even intervals, for latencies at a fixed rate."""
+"""Pace: calls at even intervals, for latencies at a fixed rate, and how late the machine itself wakes a process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 
 _SPIN_NS: Final = 150_000
 """Longer than a sleep overruns; this last part of a pause is spent polling the clock."""
+
+_SLEEP_NS: Final = 1_000_000
 
 
 def pace(step: Callable[[int], object], times: int, per_second: int) -> None:
@@ -22,3 +24,13 @@ def pace(step: Callable[[int], object], times: int, per_second: int) -> None:
         while time.monotonic_ns() < due_ns:
             pass
         step(due_ns)
+
+
+def wakes_late(seconds: float) -> list[int]:
+    """Sleep for 1 ms again and again; return by how many nanoseconds each sleep was too long."""
+    late = []
+    end_ns = time.monotonic_ns() + int(seconds * 1e9)
+    while (now_ns := time.monotonic_ns()) < end_ns:
+        time.sleep(_SLEEP_NS / 1e9)
+        late.append(time.monotonic_ns() - now_ns - _SLEEP_NS)
+    return late

@@ -42,7 +42,9 @@ def test_a_peer_that_needs_nothing_is_measured_written_and_read(tmp_path: Path) 
 def test_a_peer_that_is_missing_has_a_line_with_the_reason(tmp_path: Path) -> None:
     result = run.run([Lost()], Size.SMALLEST, 1, tmp_path, print)
     page.write(result, tmp_path / "peers.md")
-    assert "- Lost: not measured: there is no lostd" in (tmp_path / "peers.md").read_text(encoding="utf-8")
+    text = (tmp_path / "peers.md").read_text(encoding="utf-8")
+    assert "- Lost: not measured: there is no lostd" in text
+    assert "A process that only slept, before each turn, was woken too late by" in text
 
 
 def test_a_peer_whose_server_does_not_start_has_a_line_with_the_reason(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def _head(result: Result) -> str:
         f"absolute figures do not.{short}\n\n"
         f"{result.machine}; commit {result.commit}, {result.date}; {result.took_s / 60:.0f} min. The load of the "
         f"minute before was {result.load_before:g} on {result.machine.cores} cores"
-        f"{_quiet(result)}."
+        f"{_quiet(result)}.{_wakes_late(result)}"
     )
 
 
@@ -241,6 +241,16 @@ def _quiet(result: Result) -> str:
     if result.load_before < result.machine.cores / 4:
         return ": nothing else ran"
     return ": **others used the machine**, so take the ratios, and those with care"
+
+
+def _wakes_late(result: Result) -> str:
+    if not result.wakes_late_ms:
+        return ""
+    late = ", ".join(f"{shown(late_ms, 'ms')} ({percent})" for percent, late_ms in result.wakes_late_ms.items())
+    return (
+        f" A process that only slept, before each turn, was woken too late by {late}: a tail of latencies that is no "
+        "longer can be the machine's alone."
+    )
 
 
 def _promises_table(result: Result) -> str:

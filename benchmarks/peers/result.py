@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,8 @@ class Result:
     rows: list[Row]
     figures: list[Figure]
     """``name`` is the name of a row, ``case`` what was measured."""
+    wakes_late_ms: dict[str, float] = field(default_factory=dict)
+    """By percentile, how late a process was woken that did nothing but sleep, before the peers of each turn."""
 
 
 def write(result: Result, path: Path) -> None:

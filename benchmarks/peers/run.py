@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.machine import commit, this_machine
 from benchmarks.measure import Samples, Size, Unit, scratch
+from benchmarks.pace import wakes_late
 from benchmarks.peers import environment
 from benchmarks.peers.frameworks.framework import Framework
 from benchmarks.peers.peer import Peer, WithProgram
@@ -63,6 +64,8 @@ SCALES: dict[Size, Scale] = {
         task_latency_s=0.1,
     ),
 }
+_OF_THE_MACHINE = (50.0, 99.0, 99.9)
+"""Percentiles of how late it wakes a process."""
 TURNS = {Size.FULL: 2, Size.QUICK: 1, Size.SMALLEST: 1}
 
 Measured = Peer | Framework
@@ -87,7 +90,9 @@ def run(chosen: Sequence[Measured], size: Size, turns: int, directory: Path, say
         say(f"{each.title}: {f'not measured: {reason}' if reason else 'ready'}")
     begun = time.monotonic()
     present = [each for each in chosen if not kept[each.name].not_measured]
+    late_ns: list[int] = []
     for turn in range(turns):
+        late_ns += wakes_late(SCALES[size].latency_s)
         first = turn * len(present) // max(turns, 1)
         for each in present[first:] + present[:first]:
             with scratch(directory) as home:
@@ -102,6 +107,7 @@ def run(chosen: Sequence[Measured], size: Size, turns: int, directory: Path, say
         load_before=round(load_before, 2),
         rows=[_row(each, kept[each.name]) for each in chosen],
         figures=samples.figures,
+        wakes_late_ms={f"{each:g} %": latency.at_percent(sorted(late_ns), each) / 1e6 for each in _OF_THE_MACHINE},
     )
 
 

@@ -40,8 +40,12 @@ def add_percentiles(bench: Bench, name: str, latencies_ns: Sequence[int]) -> Non
     """Add what part of the messages was handled within which time."""
     ordered = sorted(latencies_ns)
     for percent in PERCENTILES:
-        at = min(len(ordered) - 1, int(len(ordered) * percent / 100))
-        bench.add(f"{name}, {percent:g} %", "ms", ordered[at] / 1e6)
+        bench.add(f"{name}, {percent:g} %", "ms", at_percent(ordered, percent) / 1e6)
+
+
+def at_percent(ordered: Sequence[int], percent: float) -> int:
+    """Return the least of the ordered values that is above so many percent of them, or the largest."""
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def receive(begin: Begin, peer: Peer, address: str, messages: int, seconds: float) -> array[int]:

@@ -65,18 +65,21 @@ def test_each_thread_has_its_number_of_coroutines_and_all_share_one_loop(place: 
 
 
 def test_the_end_waits_for_coroutines_and_begins_no_other_one(place: Place, topic: str) -> None:
-    app, begun, ended = App(NOWHERE), threading.Event(), list[bytes]()
+    app, begun, may_end, ended = App(NOWHERE), threading.Event(), threading.Event(), list[bytes]()
 
     @app.handler(topic, group=topic, coroutines=1)
     async def handle(message: ReceivedMessage) -> None:
         begun.set()
-        await asyncio.sleep(0.05)
+        while not may_end.is_set():
+            await asyncio.sleep(0.005)
         ended.append(message.body)
 
     with Producer(place) as producer:
         producer.send_batch([Message(topic, b"%d" % number) for number in range(10)])
-        with consuming(place, app):
+        with consuming(place, app) as consumer:
             assert begun.wait(20)
+            consumer.stop_taking()
+            may_end.set()
     assert ended == [b"0"]
 
 

@@ -31,8 +31,13 @@ def relay(order: Order, note: Note) -> None:
 
 
 def handle_once(order: Order, note: Note) -> None:
-    """Handle what is in the topic, each message in its own transaction; note each call, and if it was the first."""
-    app = bookkeeping(Path(order.root), connector_beside(Path(order.root)), note)
+    """Handle what is in the topic, each message in its own transaction; note each call, and if it was the first.
+
+    With one thread each message moves the group on, so that a point is reached as often as there are messages. Of two,
+    one may hold the first message until the other has handled the rest.
+    """
+    threads = 1 if order.survive else 2
+    app = bookkeeping(Path(order.root), connector_beside(Path(order.root)), note, threads=threads)
     consumer = PushConsumer(open_store(order.root, housekeeping=False), app.handlers)
     order.arm()
     consumer.start()
@@ -52,11 +57,11 @@ def open_books(connect: Callable[[], Connection]) -> None:
         connection.commit()
 
 
-def bookkeeping(root: Path, connect: Callable[[], Connection], note: Note, failing: int = 0) -> App:
+def bookkeeping(root: Path, connect: Callable[[], Connection], note: Note, failing: int = 0, threads: int = 2) -> App:
     """Return an application that adds to a balance and books each message, once; every ``failing``-th call fails."""
     app, inbox, calls = App(root), Inbox(GROUP), itertools.count(1)
 
-    @app.handler(TOPIC, group=GROUP, threads=2, retry=RetryPolicy(delay_levels=(1,)))
+    @app.handler(TOPIC, group=GROUP, threads=threads, retry=RetryPolicy(delay_levels=(1,)))
     def book(message: ReceivedMessage) -> None:
         with contextlib.closing(connect()) as connection:
             with inbox.once(connection, message) as is_first:
