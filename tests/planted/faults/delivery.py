@@ -111,7 +111,7 @@ FAULTS = [
         file="rmqclient/local/groups.py",
         old="        self._store.check_primary()\n        return self._table.counted",
         new="        return self._table.counted",
-        tests="tests/replication/test_fenced_consumers.py",
+        tests="tests/groups/membership/test_fenced.py",
         select="gives_its_queues_back",
     ),
 ]
