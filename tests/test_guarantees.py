@@ -10,6 +10,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -37,8 +38,13 @@ def promises() -> list[str]:
     return re.findall(r"^(?:[-*] +)?\*\*(G\d+)\*\*", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
-def proofs() -> Iterator[tuple[str, str]]:
-    """Yield (number, place) for each number that a marker on a test function or a test class claims."""
+@cache
+def proofs() -> tuple[tuple[str, str], ...]:
+    """Return (number, place) for each number that a marker on a test function or a test class claims."""
+    return tuple(_proofs())
+
+
+def _proofs() -> Iterator[tuple[str, str]]:
     for path in sorted(TESTS.rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
         if "guarantee" not in text:

@@ -15,6 +15,7 @@ from rmqclient.message import Message
 from rmqclient.sending.producer import Producer
 from tests.checker.plan import SEQUENCE_BITS, Mode, Plan, fresh_seed, known_modes
 from tests.checker.rules.final_read import read_store
+from tests.support.sweeps import share_of
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("RMQ_TEST_SEED", fresh_seed()))
@@ -67,7 +68,7 @@ def test_kills_stops_and_churn_break_no_promise() -> None:
 @pytest.mark.guarantee("G7")
 def test_without_faults_every_message_is_handled_once() -> None:
     print(f"seed {SEED}")
-    verdict = checked("--messages", "100000", "--seed", str(SEED), "--no-faults")
+    verdict = checked("--messages", str(share_of(100_000)), "--seed", str(SEED), "--no-faults")
     assert verdict["counts"] == {}, "\n".join(verdict["examples"])
     assert verdict["figures"]["extra deliveries"] == 0
 

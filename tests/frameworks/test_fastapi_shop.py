@@ -6,8 +6,8 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -25,7 +25,7 @@ MISSING = [name for name in ("fastapi", "sqlalchemy", "structlog", "uvicorn") if
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)}: make install-all brings it")
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.sweep)])
 def url(request: pytest.FixtureRequest, tmp_path: Path, once: Once) -> Iterator[str]:
     """The database of the shop."""
     if request.param == "sqlite":
@@ -52,21 +52,19 @@ def running(data: Path, url: str, *command: str) -> Iterator[subprocess.Popen[st
                 child.kill()
 
 
-def answers(port: int) -> bool:
-    with contextlib.closing(socket.socket()) as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+def address_in(log: Path) -> str | None:
+    """Return where a server says that it listens, once it does."""
+    found = re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text(encoding="utf-8"))
+    return found[1] if found else None
 
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G67")
 def test_orders_of_a_killed_server_are_billed_once(tmp_path: Path, url: str) -> None:
-    with contextlib.closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"http://127.0.0.1:{port}"
     # Given a server that took orders and a visit, and was killed before anybody sent the orders
-    with running(tmp_path, url, "uvicorn", "examples.fastapi_shop.web:api", "--port", str(port)) as server:
-        until(lambda: answers(port))
+    with running(tmp_path, url, "uvicorn", "examples.fastapi_shop.web:api", "--port", "0") as server:
+        until(lambda: address_in(tmp_path / "log"))
+        address = address_in(tmp_path / "log")
         taken = [post(f"{address}/orders", {"item": "pears", "count": count}) for count in (2, 0, 1)]
         assert [status for status, _ in taken] == [201, 400, 201]
         visit = urllib.request.Request(f"{address}/visits/home", method="POST")

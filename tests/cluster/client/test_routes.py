@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 
@@ -18,13 +17,9 @@ from rmqclient.store import MessageQueue
 from tests.cluster.client.conftest import client_of
 from tests.support.cluster.raw_peer import raw_peer, stay_silent
 from tests.support.cluster.scripted_cluster import scripted_cluster
+from tests.support.host.ports import address_of, nobody_listens
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def test_the_queues_of_a_topic_come_in_rocketmqs_order() -> None:
@@ -183,8 +178,11 @@ def test_a_broker_that_cannot_be_reached_is_a_reason_to_ask_again() -> None:
 def test_the_next_name_server_is_asked_when_one_is_gone_and_is_asked_first_from_then_on() -> None:
     with scripted_cluster(topics={"orders": 1}) as cluster:
         for _ in range(8):  # whichever of them is asked first
-            gone = free_address()
-            with client_of(gone, cluster.address, free_address()) as client:
+            with (
+                nobody_listens() as gone,
+                nobody_listens() as other,
+                client_of(address_of(gone), cluster.address, address_of(other)) as client,
+            ):
                 assert len(client.routes.publish_queues("orders")) == 1
                 asked = len(cluster.asked(ROUTE))
                 for number in range(5):
@@ -206,9 +204,10 @@ def test_a_silent_name_server_costs_one_timeout_and_then_nothing() -> None:
 
 
 def test_all_name_servers_gone_is_one_error_that_names_each() -> None:
-    hosts = [free_address(), free_address()]
-    with client_of(*hosts) as client, pytest.raises(NameServerUnreachable) as raised:
-        client.routes.of("orders")
+    with nobody_listens() as one, nobody_listens() as other:
+        hosts = [address_of(one), address_of(other)]
+        with client_of(*hosts) as client, pytest.raises(NameServerUnreachable) as raised:
+            client.routes.of("orders")
     assert all(host in str(raised.value) for host in hosts)
 
 

@@ -27,6 +27,7 @@ from rmqclient.errors import (
 from rmqclient.remoting.frame import Frame, FrameReader, encode
 from tests.cluster.net.conftest import closing, forget, ignore, question
 from tests.support.cluster.raw_peer import answer_with, echoed, raw_peer, requests_of, stay_silent
+from tests.support.host.ports import address_of, nobody_listens
 
 PATIENCE_S = 20.0
 
@@ -38,15 +39,9 @@ def at_most(seconds: float) -> Iterator[None]:
     assert time.monotonic() - begun < seconds
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def test_a_port_where_nobody_listens_is_refused_at_once(connections: Connections) -> None:
-    with at_most(1), pytest.raises(BrokerUnreachable, match="refused") as raised:
-        connections.to(f"127.0.0.1:{free_port()}").ask(question(), 15)
+    with nobody_listens() as nobody, at_most(10), pytest.raises(BrokerUnreachable, match="refused") as raised:
+        connections.to(address_of(nobody)).ask(question(), 15)
     assert not raised.value.stored
     assert raised.value.retryable
 
@@ -73,14 +68,14 @@ def test_a_host_that_does_not_answer_is_given_up(connections: Connections) -> No
 
 
 def test_an_address_that_failed_is_left_alone_for_a_while_and_then_found_again(connections: Connections) -> None:
-    port = free_port()
-    address = f"127.0.0.1:{port}"
-    for _ in range(6):
-        with suppress(BrokerUnreachable):
-            connections.to(address).ask(question(), 5)
-    with pytest.raises(BrokerUnreachable, match=r"refused; it is tried again in 0\.\d\d s"):
-        connections.to(address)
-    with socket.create_server(("127.0.0.1", port)) as listener:
+    with nobody_listens() as listener:
+        address = address_of(listener)
+        for _ in range(6):
+            with suppress(BrokerUnreachable):
+                connections.to(address).ask(question(), 5)
+        with pytest.raises(BrokerUnreachable, match=r"refused; it is tried again in 0\.\d\d s"):
+            connections.to(address)
+        listener.listen()
         listener.settimeout(PATIENCE_S)
         with at_most(5):
             while True:

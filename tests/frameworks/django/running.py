@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -56,16 +56,15 @@ class Shop:
     @contextmanager
     def server(self) -> Iterator[str]:
         """Serve by gunicorn, or by Django's own server without it; yield the address. The end is a SIGKILL for all."""
-        with closing(socket.socket()) as free:
-            free.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{free.getsockname()[1]}"
-        command = [sys.executable, "-m", "examples.django_shop.manage", "runserver", "--noreload", address]
+        any_port, before = "127.0.0.1:0", self._said()
+        command = [sys.executable, "-um", "examples.django_shop.manage", "runserver", "--noreload", any_port]
         if importlib.util.find_spec("gunicorn") is not None:
             wsgi = "examples.django_shop.wsgi:application"
-            command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--bind", address, wsgi]
+            command = [sys.executable, "-m", "gunicorn", "--preload", "--workers", "2", "--bind", any_port, wsgi]
         with self._running(command):
-            until(lambda: _answers(address))
-            yield f"http://{address}"
+            listening = re.compile(r"(?:Listening at:|server at) (http://127\.0\.0\.1:\d+)")
+            until(lambda: listening.search(self._said(), len(before)))
+            yield listening.findall(self._said())[-1]
 
     @contextmanager
     def workers(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -85,10 +84,15 @@ class Shop:
                 try:
                     yield running
                 except BaseException:
-                    print(log.read_text(encoding="utf-8")[-5_000:])
+                    print(self._said()[-5_000:])
                     raise
                 finally:
                     os.killpg(running.pid, signal.SIGKILL)
+
+    def _said(self) -> str:
+        """Return what its processes have said."""
+        log = self.data / "log"
+        return log.read_text(encoding="utf-8") if log.exists() else ""
 
     def rows(self, statement: str) -> list[Any]:
         """Ask the database."""
@@ -116,7 +120,7 @@ class Shop:
             connection.execute(f'DROP TABLE IF EXISTS "{table}" CASCADE')
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], object]) -> None:
     """Wait until something is true. Raises AssertionError after a long time."""
     deadline = time.monotonic() + LONG_S
     while not condition():
@@ -134,9 +138,3 @@ def post(address: str, body: object) -> tuple[int, Any]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, json.load(error)
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.partition(":")
-    with closing(socket.socket()) as tried:
-        return tried.connect_ex((host, int(port))) == 0

@@ -34,7 +34,7 @@ def maria(once: Once) -> Iterator[str]:
         yield listening
 
 
-@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.sweep)])
+@pytest.fixture(params=["sqlite", *(pytest.param(name, marks=pytest.mark.sweep) for name in ("postgresql", "mariadb"))])
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     if reason := why_not():
         pytest.skip(reason)

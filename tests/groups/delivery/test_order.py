@@ -21,7 +21,10 @@ from tests.groups.processes.ordered_member import TOPIC
 
 KEYS = [f"key-{number}" for number in range(24)]
 QUEUES = 4
-MODES = ["queue", "key"]
+
+FIRST_BY_QUEUE = pytest.mark.parametrize("order", ["queue", pytest.param("key", marks=pytest.mark.sweep)])
+FIRST_BY_KEY = pytest.mark.parametrize("order", [pytest.param("queue", marks=pytest.mark.sweep), "key"])
+"""The two modes: most of what they do is the same, so they take turns in a quick run."""
 
 
 class Members:
@@ -126,7 +129,7 @@ def queue_of(key: str) -> int:
 
 
 @pytest.mark.guarantee("G23")
-@pytest.mark.parametrize("order", MODES)
+@FIRST_BY_KEY
 def test_the_order_is_kept_when_owners_are_killed(store: MessageStore, chance: random.Random, order: str) -> None:
     # Given owners that handle three fifths of every lane before the last of them was killed, however slow the killer is
     gate = 1_200 // (QUEUES if order == "queue" else len(KEYS))
@@ -145,7 +148,7 @@ def test_the_order_is_kept_when_owners_are_killed(store: MessageStore, chance: r
 
 
 @pytest.mark.guarantee("G23")
-@pytest.mark.parametrize("order", MODES)
+@FIRST_BY_QUEUE
 def test_the_order_is_kept_when_members_join_and_leave(store: MessageStore, chance: random.Random, order: str) -> None:
     sent = send(store, order, 2_000, chance)
     with group_of(store, order) as members:
@@ -163,7 +166,7 @@ def test_the_order_is_kept_when_members_join_and_leave(store: MessageStore, chan
 
 
 @pytest.mark.guarantee("G23")
-@pytest.mark.parametrize("order", MODES)
+@FIRST_BY_KEY
 def test_an_owner_stopped_past_its_lease_spoils_no_order_but_that_of_what_it_was_running(
     store: MessageStore, chance: random.Random, order: str
 ) -> None:
@@ -193,7 +196,7 @@ def test_an_owner_stopped_past_its_lease_spoils_no_order_but_that_of_what_it_was
 
 
 @pytest.mark.guarantee("G24")
-@pytest.mark.parametrize("order", MODES)
+@FIRST_BY_QUEUE
 def test_a_failing_message_holds_its_lane_and_no_other(store: MessageStore, chance: random.Random, order: str) -> None:
     first = KEYS[0] if order == "key" else str(queue_of(KEYS[0]))
     sent = send(store, order, 400, chance)
@@ -219,7 +222,7 @@ def test_a_failing_message_holds_its_lane_and_no_other(store: MessageStore, chan
 
 
 @pytest.mark.guarantee("G24")
-@pytest.mark.parametrize("order", MODES)
+@FIRST_BY_KEY
 def test_attempts_are_counted_on_when_a_message_kills_its_owners(
     store: MessageStore, chance: random.Random, order: str
 ) -> None:
