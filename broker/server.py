@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S: Final = 0.01
+_REPLACED_S: Final = 0.5
+"""How often a server looks whether its store is fenced."""
 _CLOSING_S: Final = 10.0
 """What closing the store may take."""
 
@@ -47,8 +49,9 @@ _CLOSING_S: Final = 10.0
 def serve(settings: ServeSettings, tell: Callable[[str], None], manager: ServiceManager | None = None) -> None:
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
 
-    Raises as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError for failures
-    of another form, and for a clock as :func:`rmqclient.store.clock.make`.
+    A server whose store is fenced ends, too: what its clients handle and acknowledge would count nowhere. Raises
+    StoreFenced then, and as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError
+    for failures of another form, and for a clock as :func:`rmqclient.store.clock.make`.
     """
     settings = replace(settings, root=settings.root.absolute())
     tls = Tls(settings.tls)
@@ -65,8 +68,10 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         except BaseException:
             broker.close()
             raise
-        server = Server(broker, answering, settings, tls, manager or ServiceManager(), replicas)
+        server = Server(store, broker, answering, settings, tls, manager or ServiceManager(), replicas)
         asyncio.run(server.run(tell))
+        if server.is_replaced:
+            store.check_primary()
 
 
 def _open(settings: ServeSettings) -> MessageStore:
@@ -145,6 +150,7 @@ class Server:
 
     def __init__(
         self,
+        store: MessageStore,
         broker: Broker,
         answering: Handler,
         settings: ServeSettings,
@@ -152,6 +158,7 @@ class Server:
         manager: ServiceManager,
         replicas: Primary | None,
     ) -> None:
+        self._store = store
         self._broker = broker
         self._manager = manager
         self._replicas = replicas
@@ -161,6 +168,11 @@ class Server:
         self._answering = answering
         is_guarded = answering != broker.answer  # what looks at every request must see every request
         self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another store took the place of this one, which was a primary."""
+        return self._store.is_replica and not self._settings.read_only
 
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
@@ -188,11 +200,11 @@ class Server:
         await self._drain(told_again)
 
     async def _until(self, told: asyncio.Event) -> None:
-        """Wait for the end, and tell the watchdog that this loop turns."""
-        while not told.is_set():
+        """Wait for the end, or until another store took this one's place; tell the watchdog that this loop turns."""
+        while not told.is_set() and not self.is_replaced:
             self._manager.alive()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), self._manager.beat_interval_s)
+                await asyncio.wait_for(told.wait(), min(self._manager.beat_interval_s or _REPLACED_S, _REPLACED_S))
         self._manager.stopping("answering what was asked", self._settings.drain_s + _CLOSING_S)
 
     def _make(self) -> Connection:

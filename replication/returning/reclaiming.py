@@ -113,7 +113,7 @@ class Reclaiming:
 
     def _take_back(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> bool:
         own = hello_of(self._store)
-        if not theirs.store_id and theirs.end == theirs.begin:
+        if not theirs.epochs and theirs.end == theirs.begin:  # a kill may have left the id without epochs
             return self._has_followed(theirs)
         same = common_end(own.lineage.epochs, own.end, theirs.lineage.epochs, theirs.end)
         if own.store_id != theirs.store_id or same != min(own.end, theirs.end):

@@ -83,6 +83,7 @@ def rejoin(root: Path, found: Rejoining, broker: str | None = None) -> Path | No
         found.primary,
         broker_beside(found.primary) if broker is None else broker,
         clock.wall_ms(),
+        epoch=found.primary_epoch,
         cut_to=found.cut_to,
     )
     kept = replica.return_as_replica(root, mark, found.end)

@@ -177,7 +177,8 @@ class Membership(Protocol):
     def counted(self, lease_ms: int) -> tuple[Seat, ...]:
         """Return the members that the queues are allocated to, sorted by client id.
 
-        A member whose last beat is older than ``lease_ms`` is not counted.
+        A member whose last beat is older than ``lease_ms`` is not counted. Raises StoreFenced for a store that another
+        one replaced: nothing is to be taken from its queues any more.
         """
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:

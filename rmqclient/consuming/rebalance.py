@@ -13,6 +13,7 @@ a member joins or leaves, new queues   all members: the bell of each rings
 a member dies                          the member before it, within ``liveness_interval_ms``; it wakes all
 a member is stopped                    all members, at the first look after its lease
 a queue is released                    its next owner, which the old owner wakes
+another store takes this one's place   all members, within ``liveness_interval_ms``: they give their queues back
 =====================================  ======================================================================
 
 In a store, a look that finds nothing new reads three columns of shared memory and probes one lock.
@@ -34,7 +35,7 @@ from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
 from rmqclient.filters import MessageFilter
 from rmqclient.store import MessageQueue
-from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.errors import StoreFenced, UnknownTopic
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +159,11 @@ class Rebalancer(Generic[Queue]):
         return int(min(wait_ms, until_change_s * 1000 + 1) if until_change_s > 0 else wait_ms)
 
     def _look(self) -> View:
-        seats = self._membership.counted(self._config.lease_ms)
+        try:
+            seats = self._membership.counted(self._config.lease_ms)
+        except StoreFenced as error:  # what would be acknowledged here is thrown away
+            self._complain(logging.ERROR, f"{error}. This member gives its queues back, and takes nothing more")
+            return View((), (), ())
         if seats != self._view.seats:
             if time.monotonic() < self._next_change_at:
                 seats = self._view.seats

@@ -79,7 +79,11 @@ class LocalMembership:
         return self._table.watch(self._member.slot)
 
     def counted(self, lease_ms: int) -> tuple[MemberSeat, ...]:
-        """Return the members that the queues are allocated to, sorted by client id."""
+        """Return the members that the queues are allocated to, sorted by client id.
+
+        Raises StoreFenced when another store took the place of this one.
+        """
+        self._store.check_primary()
         return self._table.counted(self.group, self.topic, lease_ms)
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:

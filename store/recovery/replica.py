@@ -24,7 +24,7 @@ from rmqclient.store.recovery import cutting
 from rmqclient.store.recovery.opening import files_of, make_root, settle_config
 from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint, replica_mark
-from rmqclient.store.settings.lineage import begin_lineage, begun, read_lineage, write_lineage
+from rmqclient.store.settings.lineage import after_promotion, begin_lineage, begun, read_lineage, write_lineage
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
 
 _TIMEOUT_S = 120.0
@@ -51,8 +51,11 @@ def become_replica(root: Path, config: StoreConfig | None, mark: ReplicaMark) ->
                 f"{root} holds messages of its own, and no other store has them: nothing was changed. Give a new "
                 "directory for the replica"
             )
-        if known is None or (known.primary, known.broker) != (mark.primary, mark.broker):
-            replica_mark.write_mark(root, replace(mark, cut_to=known.cut_to if known else -1))
+        if known is None:
+            replica_mark.write_mark(root, mark)
+        elif (known.primary, known.broker) != (mark.primary, mark.broker):
+            elsewhere = replace(known, primary=mark.primary, broker=mark.broker, since_ms=mark.since_ms)
+            replica_mark.write_mark(root, elsewhere)
 
 
 def return_as_replica(root: Path, mark: ReplicaMark, end: int) -> Path | None:
@@ -76,6 +79,7 @@ def return_as_replica(root: Path, mark: ReplicaMark, end: int) -> Path | None:
 def promote(root: Path) -> ReplicaMark:
     """Make a store that takes nothing of its own a primary, for good, in an epoch of its own; return what it was.
 
+    One that has lost power stays the primary, so its epoch is the next one: a replica that took its place is above it.
     Raises StoreUnusable for a store that is a primary, StoreInUse while a process has it open.
     """
     make_root(root, create=False)
@@ -84,7 +88,9 @@ def promote(root: Path) -> ReplicaMark:
         if mark is None:
             raise StoreUnusable(f"{root} is no replica: nothing was changed")
         known = begin_lineage(root)
-        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), mark.epoch)))
+        newest = max(known.newest, mark.epoch)
+        number = newest + 1 if mark.kind is Kind.UNSETTLED else after_promotion(newest)
+        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), number)))
         reach(CrashPoint.PROMOTION_EPOCH_WRITTEN)
         replica_mark.remove_mark(root)
     return mark

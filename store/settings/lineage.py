@@ -2,8 +2,8 @@
 
 A history begins with a store that gets its first replica of this library, and has an id then: ``<root>/lineage.json``.
 A replica has the id of its primary. An epoch is a part of the log that one primary wrote. Each promotion begins one,
-and so does a primary that has lost power. Epochs stand in ``<root>/epochFileCheckpoint`` as RocketMQ 5 writes them
-[EpochFileCache]::
+and so does a primary that has lost power: see :data:`EPOCHS_OF_A_PRIMARY` for their numbers. Epochs stand in
+``<root>/epochFileCheckpoint`` as RocketMQ 5 writes them [EpochFileCache]::
 
     2                  how many
     184814133          CRC-32 & 0x7FFFFFFF of the lines that follow; 0 is not checked
@@ -33,6 +33,14 @@ EPOCHS_FILE: Final = Path("epochFileCheckpoint")
 LINEAGE_FILE: Final = Path("lineage.json")
 MOST_EPOCHS: Final = 1_000
 """Older ones are forgotten. [AutoSwitchHAConnection takes no more]"""
+
+EPOCHS_OF_A_PRIMARY: Final = 1_000
+"""A promotion begins the next multiple of this, and a primary that has lost power the next number.
+
+So a replica that is promoted is above each epoch that its primary has begun meanwhile, also without having heard of it.
+A primary that has begun as many has forgotten the epoch that such a replica knows: :data:`MOST_EPOCHS`. RocketMQ reads
+an epoch as a Java int, so there is room for two million promotions.
+"""
 
 MOST_COPIES: Final = 64
 """Of those that followed, the newest are kept."""
@@ -82,12 +90,16 @@ def _end_of(epoch: Epoch, epochs: Epochs, log_end: int) -> int:
     return min(epochs[number].start, log_end) if number < len(epochs) else log_end
 
 
-def begun(epochs: Epochs, end: int, above: int = 0) -> Epochs:
-    """Return the epochs with a new one that begins at the end of the log; its number is above ``above``, too.
+def after_promotion(newest: int) -> int:
+    """Return the number of the epoch that a store begins which takes the place of its primary."""
+    return (newest // EPOCHS_OF_A_PRIMARY + 1) * EPOCHS_OF_A_PRIMARY
+
+
+def begun(epochs: Epochs, end: int, number: int) -> Epochs:
+    """Return the epochs with a new one that begins at the end of the log.
 
     Epochs without a byte here are gone: they begin where the new one does, or behind it.
     """
-    number = max(above, epochs[-1].number if epochs else 0) + 1
     return (*(epoch for epoch in epochs if epoch.start < end), Epoch(number, end))[-MOST_EPOCHS:]
 
 

@@ -52,7 +52,7 @@ class ReplicaMark:
     kind: Kind = Kind.FOLLOWER
 
     epoch: int = 0
-    """Of a fenced store: the epoch of the new primary."""
+    """Of a fenced store, and of one that rejoined: the epoch of the new primary, at least."""
 
     cut_to: int = -1
     """Where the log is cut before anything else is done with it; -1 for nowhere."""

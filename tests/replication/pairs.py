@@ -115,6 +115,10 @@ class Process:
         self._process.terminate()
         return self._end()
 
+    def wait(self) -> int:
+        """Wait until it ends by itself; return its exit status."""
+        return self._end()
+
     def _end(self) -> int:
         status = self._process.wait(LIMIT_S)
         if self._process.stdout is not None:

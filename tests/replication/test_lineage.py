@@ -14,6 +14,7 @@ from rmqclient.store.settings.lineage import (
     Epoch,
     Epochs,
     Lineage,
+    after_promotion,
     begun,
     common_end,
     cut,
@@ -51,8 +52,17 @@ def test_epochs_say_exactly_where_two_logs_part_after_any_promotions_with_or_wit
             replica.content = primary.content[: chance.randrange(len(replica.content), len(primary.content) + 1)]
             replica.epochs = primary.epochs
 
+            # And the primary has lost power since, and the other one has not heard of its epochs
+            for _ in range(chance.choice((0, 0, 1, 3))):
+                del primary.content[chance.randrange(len(replica.content), len(primary.content) + 1) :]
+                primary.epochs = begun(primary.epochs, len(primary.content), primary.epochs[-1].number + 1)
+                for _ in range(chance.choice((0, 2))):
+                    number += 1
+                    primary.content.append(number)
+
             # When the other one is promoted, and writes
-            replica.epochs = begun(replica.epochs, len(replica.content))
+            replica.epochs = begun(replica.epochs, len(replica.content), after_promotion(replica.epochs[-1].number))
+            assert replica.epochs[-1].number > primary.epochs[-1].number
             for _ in range(chance.choice((0, 0, 1, 5))):
                 number += 1
                 replica.content.append(number)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer, PullConsumer
-from rmqclient.errors import LogsDiffer, StoreInUse, StoreUnsettled, StoreUnusable
+from rmqclient.errors import LogsDiffer, StoreFenced, StoreInUse, StoreUnsettled, StoreUnusable
 from rmqclient.replication import promotion
 from rmqclient.replication.handshake import greet, hello_of
 from rmqclient.replication.primary import Primary
@@ -40,6 +40,7 @@ def follow(copy: Path, store: MessageStore, address: str) -> None:
     with open_replica(copy, primary=address) as replica, following(replica, (host, int(port))):
         until(lambda: replica.state.published_to == store.state.published_to, "the replica has all")
         until(lambda: read_lineage(copy) == read_lineage(store.root), "the replica knows the epochs")
+        until(lambda: is_followed(store.root), "the primary has heard it")
         assert log_bytes(replica) == log_bytes(store)
 
 
@@ -71,7 +72,7 @@ def test_an_old_primary_is_cut_back_to_what_both_have_and_its_own_messages_are_k
     with serving(new) as (store, address):
         # Given what is shown before anything is done
         found = look(old, address)
-        assert (found.cut_messages, found.epoch, found.primary_epoch) == (20, 1, 2)
+        assert (found.cut_messages, found.epoch, found.primary_epoch) == (20, 1, 1_000)
         with open_store(old, SMALL) as before:
             assert found.end == before.state.published_to
             kept = log_bytes(before, found.cut_to)
@@ -125,12 +126,12 @@ def test_promotions_and_rejoins_in_turn_with_no_message_between_lose_and_cut_not
         promotion.promote(second, force=True)
         with serving(second) as (store, address):
             found = look(first, address)
-            assert (found.cut_bytes, found.primary_epoch) == (0, turn + 2)
+            assert (found.cut_bytes, found.primary_epoch) == (0, 1_000 * (turn + 1))
             assert rejoin(first, found) is None
             follow(first, store, address)
             assert log_bytes(store) == content
         first, second = second, first
-    assert read_lineage(first).epochs == ((1, 0), (5, len(content)))
+    assert read_lineage(first).epochs == ((1, 0), (4_000, len(content)))
 
 
 @pytest.mark.guarantee("G82")
@@ -201,19 +202,74 @@ def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an
         promotion.promote(root)
 
     # When its replica connects, it has all again
-    asking = threading.Thread(target=reclaim, args=(root, host, port, threading.Event()))
-    asking.start()
-    with open_replica(copy, primary=f"{host}:{port}") as replica, following(replica, (host, port)):
-        asking.join(60)
-        with open_store(root, SMALL, housekeeping=False) as again, Primary(again, host, port) as sending:
-            assert log_bytes(again) == content
-            assert read_lineage(root).epochs == ((1, 0), (2, len(content)))
+    with (
+        taking_back(root, copy, (host, port)) as replica,
+        open_store(root, SMALL, housekeeping=False) as again,
+        Primary(again, host, port) as sending,
+    ):
+        assert log_bytes(again) == content
+        assert read_lineage(root).epochs == ((1, 0), (2, len(content)))
 
-            # And the replica follows it as before
-            sending.start()
-            fill(again, 10, first=100)
-            until(lambda: log_bytes(replica) == log_bytes(again), "the replica has all")
+        # And the replica follows it as before
+        sending.start()
+        fill(again, 10, first=100)
+        until(lambda: log_bytes(replica) == log_bytes(again), "the replica has all")
     assert bodies(root) == [body_of(n, 400) for n in range(110)]
+
+
+@contextmanager
+def taking_back(root: Path, copy: Path, address: tuple[str, int]) -> Iterator[MessageStore]:
+    """Let a primary that lost power take back what a replica has; the replica, which goes on following then."""
+    asking = threading.Thread(target=reclaim, args=(root, *address, threading.Event()))
+    asking.start()
+    with open_replica(copy, primary=f"{address[0]}:{address[1]}") as replica, following(replica, address):
+        asking.join(60)
+        yield replica
+
+
+@pytest.mark.guarantee("G81")
+@pytest.mark.parametrize("lost", [0, 70])
+def test_a_replica_that_has_not_heard_of_its_primarys_newest_epoch_takes_its_place_all_the_same(
+    tmp_path: Path, lost: int
+) -> None:
+    # Given a primary that began an epoch when it had lost power, with messages that only it has, or without
+    root, copy = tmp_path / "primary", tmp_path / "replica"
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending:
+        host, port = sending.start()
+        fill(store, 90)
+        follow(copy, store, f"{host}:{port}")
+    fill(store, 10, first=90)
+    lose_power(store, store.message_at(QUEUE, 99 - lost).commit_log_offset)
+    with taking_back(root, copy, (host, port)):
+        pass
+
+    # When its replica is promoted before it has heard of that
+    assert [epoch.number for lineage in map(read_lineage, (root, copy)) for epoch in lineage.epochs] == [1, 2, 1]
+    with serving(root, port) as (store, _):
+        promotion.promote(copy, force=True)
+
+        # Then the old primary takes nothing any more
+        with pytest.raises(StoreFenced, match="epoch 1000"):
+            fill(store, 1)
+
+    # And it is cut where they part
+    with serving(copy) as (store, address):
+        fill(store, 5, first=500)
+        found = look(root, address)
+        assert (found.cut_messages, found.epoch) == (0 if lost else 9, 2)
+        rejoin(root, found)
+        follow(root, store, address)
+
+
+@pytest.mark.guarantee("G81")
+def test_a_store_that_is_promoted_before_it_has_followed_the_one_it_rejoined_fences_it(pair: tuple[Path, Path]) -> None:
+    old, new = pair
+    with serving(new) as (store, address):
+        rejoin(old, look(old, address))
+        promotion.promote(old, force=True)
+        with pytest.raises(StoreFenced, match="epoch 2000"):
+            fill(store, 1)
 
 
 @pytest.mark.guarantee("G83")

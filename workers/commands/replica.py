@@ -10,7 +10,7 @@ import os
 import signal
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -23,6 +23,12 @@ from rmqclient.workers.exit_codes import EXPLAINED
 if TYPE_CHECKING:
     from rmqclient.replication.follower import Follower
     from rmqclient.workers.processes.logs import LogFormat
+
+
+_OF_A_FOLLOWER: Final = {
+    "primary", "broker", "is_followed", "primary_end", "missing_bytes", "silent_s", "behind_s", "problem",
+}  # fmt: skip
+"""What a table leaves out of a store that follows nobody."""
 
 
 @click.group(cls=Noun)
@@ -78,7 +84,13 @@ def show(root: Path | str, output: str, query: str | None) -> None:
     directory = _directory(root)
     with opening(root, lambda: contextlib.nullcontext((status(directory), standing(directory)))) as (own, followed):
         shown = asdict(own) | (asdict(followed) if followed else {})
-        write([shown], output=output, query=query)
+        is_primary = own.role == "primary"
+        rows = [
+            {"what": name, "value": value}
+            for name, value in shown.items()
+            if not (is_primary and name in _OF_A_FOLLOWER)
+        ]
+        write([shown], output=output, query=query, rows=rows)
 
 
 @replica.command("promote")

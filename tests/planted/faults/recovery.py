@@ -136,10 +136,26 @@ FAULTS = [
     Fault(
         name="a promotion begins no epoch",
         file="store/recovery/replica.py",
-        old="        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), mark.epoch)))\n",
+        old="        write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), number)))\n",
         new="        closed_end(root)\n",
         tests=HANDSHAKE,
         select="begins_an_epoch",
+    ),
+    Fault(
+        name="a promotion begins the next number, as a power cut does",
+        file="store/recovery/replica.py",
+        old="newest + 1 if mark.kind is Kind.UNSETTLED else after_promotion(newest)\n",
+        new="newest + 1\n",
+        tests=RETURNING,
+        select="has_not_heard",
+    ),
+    Fault(
+        name="a store that rejoins forgets the epoch of its new primary",
+        file=REJOINING,
+        old="        epoch=found.primary_epoch,\n",
+        new="",
+        tests=RETURNING,
+        select="before_it_has_followed",
     ),
     Fault(
         name="an epoch without a byte stays beside the next one",
