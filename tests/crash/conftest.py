@@ -17,8 +17,15 @@ from tests.crash.processes.scenarios.databases import connector_beside
 from tests.support.host.once import Once
 from tests.support.postgres import postgres, why_not
 from tests.support.stores import SMALL, TOPIC, appender_of
+from tests.support.sweeps import in_turns
 
+HERE = Path(__file__).parent
 MEMORY = Path("/dev/shm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a quick run let the places of kills take turns with the databases."""
+    in_turns("connect", (item for item in items if item.path.is_relative_to(HERE)))
 
 
 @pytest.fixture(scope="session")

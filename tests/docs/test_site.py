@@ -6,6 +6,7 @@ seeing it: an empty page, a page that scrolls sideways, a theme that does not fo
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -23,18 +24,21 @@ import rmqclient.errors
 import rmqclient.testing
 from tests.docs.page import PAGES, REPOSITORY
 
-pytest.importorskip("sphinx", reason="make docs needs Sphinx: make install-all")
-pytest.importorskip("furo", reason="make docs needs Furo: make install-all")
-pytest.importorskip("myst_parser", reason="make docs needs MyST: make install-all")
-
 pytest.importorskip("playwright", reason="Playwright drives the browser")
 
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.docs.pictures import CHROMIUM, pictures
 
+# Found, and not imported: each worker of a quick run collects these sweeps, and they take 0.3 s to import
+MISSING = [name for name in ("sphinx", "furo", "myst_parser") if importlib.util.find_spec(name) is None]
+
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no browser: install Debian's package chromium")
-pytestmark = [pytest.mark.sweep, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.sweep,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"make docs needs {', '.join(MISSING)}: make install-all"),
+]
 
 
 def build(target: Path, seed: str) -> subprocess.CompletedProcess[str]:
