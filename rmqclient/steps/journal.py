@@ -136,8 +136,8 @@ class Journal:
                     return True
         return False
 
-    def has_moved_on(self, message: ReceivedMessage) -> bool:
-        """Tell whether a copy that was stored after ``message`` waits, or is not finished."""
+    def later_copy(self, message: ReceivedMessage) -> ReceivedMessage | None:
+        """Return the newest copy of a message that was stored after it, waiting or delivered; None without one."""
         message_id = id_of(message)
         later = [
             copy
@@ -145,13 +145,14 @@ class Journal:
             for copy in self._copies(topic, message_id)
             if copy.commit_log_offset > message.commit_log_offset
         ]
-        if not later:
+        return max(later, key=lambda copy: copy.commit_log_offset, default=None)
+
+    def is_finished(self, copy: ReceivedMessage) -> bool:
+        """Tell whether a copy was delivered, and the group has acknowledged it. All of its records are stored then."""
+        if copy.topic != self._retry_topic:
             return False
-        newest = max(later, key=lambda copy: copy.commit_log_offset)
-        if newest.topic != self._retry_topic:
-            return True
-        queue = MessageQueue(newest.topic, newest.queue_id)
-        return newest.queue_offset >= (self._backend.committed_offset(self.group, queue) or 0)
+        queue = MessageQueue(copy.topic, copy.queue_id)
+        return copy.queue_offset < (self._backend.committed_offset(self.group, queue) or 0)
 
     def _messages_of(self, message_id: str, *, is_copy: bool) -> Iterator[ReceivedMessage]:
         yield from self._by_key(self._topic, message_id, _MOST_RECORDS)

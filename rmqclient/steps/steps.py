@@ -66,10 +66,8 @@ class Steps:
         self._naps = itertools.count(1)
         self._end: StepsEnd | None = None
         self._check_all_there()
-        if not no_pause and (self._stored or message.delivery_attempt > 1) and journal.has_moved_on(message):
-            raise self._ended(
-                MovedOn("a later copy of the message goes on", lambda: self._journal.wake(self._id)),
-            )
+        if not no_pause and (self._stored or message.delivery_attempt > 1):
+            self._give_way()
 
     def __call__(self, name: str, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
         """Return the stored result of a step; without one, call the function and store what it returns.
@@ -241,6 +239,19 @@ class Steps:
     def _check_can_pause(self, what: str) -> None:
         if self._no_pause:
             raise HandlerError(f"step.{what}: {self._no_pause}")
+
+    def _give_way(self) -> None:
+        """End the call if a later copy of the message goes on; take over what one has stored that is finished.
+
+        It may have been finished since its results were looked for here, by another thread.
+        """
+        copy = self._journal.later_copy(self.message)
+        if copy is None:
+            return
+        if not self._journal.is_finished(copy):
+            raise self._ended(MovedOn("a later copy of the message goes on", lambda: self._journal.wake(self._id)))
+        self._stored = self._journal.find(self._id)
+        self._at = {record.number: record for record in self._stored.values() if record.number}
 
     def _check_all_there(self) -> None:
         group, _, count = self.message.properties.get(COUNT, "").partition(" ")

@@ -7,15 +7,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from rmqclient import App, ReceivedMessage, RetentionConfig, RetryPolicy, StoreConfig
 from rmqclient.admin import Admin
 from rmqclient.errors import SignalTimeout, StepChanged, StepError, StepRejected, StepsLost
+from rmqclient.local.backend import LocalBackend
 from rmqclient.steps.ends import Paused
+from rmqclient.steps.journal import Journal
+from rmqclient.steps.record import Key, Record
+from rmqclient.steps.steps import Steps
 from rmqclient.store import clock
 from rmqclient.testing import Drained, Kit
+
+if TYPE_CHECKING:
+    from rmqclient.backend.group_protocols import Grant
 
 Rmq = Callable[..., Kit]
 
@@ -141,6 +150,45 @@ def test_a_signal_that_comes_while_the_message_goes_to_wait_wakes_it(rmq: Rmq, m
     # Then the message is delivered at once, and not after a day
     kit.drain()
     assert seen == ["yes"]
+
+
+@pytest.mark.guarantee("G63")
+def test_a_message_that_was_left_over_runs_no_step_that_its_copy_finishes_meanwhile(
+    rmq: Rmq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a message that a kill has left over beside the copy of it that sleeps
+    app, ran = App(), list[str]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", ran.append, "charge")
+        message.steps.sleep(minutes=1)
+        message.steps("ship", ran.append, "ship")
+
+    kit = rmq(app)
+    store, sent = kit._store, kit.send("orders")
+    left_over = store.message_at(sent.queue, sent.queue_offset)
+    kit.drain()
+    kit.advance(minutes=1)
+
+    # When the copy is finished by another thread while the steps of the message are looked for
+    find, journal = Journal.find, Journal(LocalBackend(store, owns_store=False), "billing")
+
+    def find_slowly(journal: Journal, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
+        found = find(journal, message_id, is_copy=is_copy)
+        monkeypatch.setattr(Journal, "find", find)
+        kit.drain()
+        return found
+
+    monkeypatch.setattr(Journal, "find", find_slowly)
+    steps = Steps(journal, left_over, cast("Grant", SimpleNamespace(valid=True)))
+    assert ran == ["charge", "ship"]
+
+    # Then no step runs again
+    steps("charge", ran.append, "charge")
+    steps.sleep(minutes=1)
+    steps("ship", ran.append, "ship")
+    assert ran == ["charge", "ship"]
 
 
 @pytest.mark.guarantee("G65")

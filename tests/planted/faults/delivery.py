@@ -77,10 +77,18 @@ FAULTS = [
     Fault(
         name="a message that was left over by a kill goes on beside its copy",
         file="rmqclient/steps/journal.py",
-        old="        if not later:\n",
-        new="        if later:\n",
+        old="        return max(later, key=lambda copy: copy.commit_log_offset, default=None)\n",
+        new="        return None\n",
         tests="tests/crash/client/test_killed_steps.py",
         select="asleep_once",
+    ),
+    Fault(
+        name="a message that was left over by a kill does not see what its copy has finished meanwhile",
+        file="rmqclient/steps/steps.py",
+        old="        self._stored = self._journal.find(self._id)\n",
+        new="",
+        tests="tests/client/steps/test_pauses.py",
+        select="finishes_meanwhile",
     ),
     Fault(
         name="a signal that comes while its message goes to wait wakes nobody",

@@ -180,9 +180,10 @@ class _Round:
     def _tend(self) -> None:
         """Kill the workers whose time has come, and fork others for those that died."""
         for pid, end in list(self._workers.items()):
-            if time.monotonic() > end:
+            is_due = time.monotonic() > end
+            if is_due:
                 os.kill(pid, signal.SIGKILL)
-            if _has_ended(pid, wait=time.monotonic() > end):
+            if _has_ended(pid, wait=is_due):
                 del self._workers[pid]
                 self._counted["kills"] += 1
         while len(self._workers) < _WORKERS:
