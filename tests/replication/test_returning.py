@@ -19,7 +19,7 @@ from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.replication.returning.rejoining import Rejoining, look, rejoin
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.recovery.cutting import DIVERGED
-from rmqclient.store.settings.lineage import is_followed, read_lineage
+from rmqclient.store.settings.lineage import Lineage, is_followed, read_lineage, write_lineage
 from rmqclient.store.settings.replica_mark import Kind, read_mark
 from tests.replication.pairs import fill, following, log_bytes, open_replica, until
 from tests.support.oracle import reference
@@ -172,6 +172,16 @@ def test_two_stores_that_were_promoted_by_force_at_one_place_are_told_apart_by_t
         look(roots[2], address)
 
 
+def followed(root: Path, copy: Path, count: int) -> tuple[MessageStore, tuple[str, int]]:
+    """Return an open store with so many messages, all of which a replica has, and where it sent its log."""
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending:
+        address = sending.start()
+        fill(store, count)
+        follow(copy, store, f"{address[0]}:{address[1]}")
+    return store, address
+
+
 def lose_power(store: MessageStore, end: int) -> None:
     """Leave a store as a power cut does that takes the end of its log."""
     store.log_files.sync(0, end)
@@ -187,11 +197,7 @@ def lose_power(store: MessageStore, end: int) -> None:
 def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an_epoch(tmp_path: Path) -> None:
     # Given a primary whose power cut took messages that were replicated
     root, copy = tmp_path / "primary", tmp_path / "replica"
-    store = open_store(root, SMALL, housekeeping=False)
-    with Primary(store, "127.0.0.1", 0) as sending:
-        host, port = sending.start()
-        fill(store, 100)
-        follow(copy, store, f"{host}:{port}")
+    store, (host, port) = followed(root, copy, 100)
     content = log_bytes(store)
     lose_power(store, store.message_at(QUEUE, 30).commit_log_offset)
 
@@ -218,12 +224,27 @@ def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an
 
 
 @contextmanager
+def asking(root: Path, address: tuple[str, int]) -> Iterator[threading.Thread]:
+    """Let a primary that lost power wait for its replica; the thread ends when it is settled, and with the block."""
+    ended = threading.Event()
+    waiting = threading.Thread(target=reclaim, args=(root, *address, ended))
+    waiting.start()
+    try:
+        yield waiting
+    finally:
+        ended.set()
+        waiting.join()
+
+
+@contextmanager
 def taking_back(root: Path, copy: Path, address: tuple[str, int]) -> Iterator[MessageStore]:
     """Let a primary that lost power take back what a replica has; the replica, which goes on following then."""
-    asking = threading.Thread(target=reclaim, args=(root, *address, threading.Event()))
-    asking.start()
-    with open_replica(copy, primary=f"{address[0]}:{address[1]}") as replica, following(replica, address):
-        asking.join(60)
+    with (
+        asking(root, address) as waiting,
+        open_replica(copy, primary=f"{address[0]}:{address[1]}") as replica,
+        following(replica, address),
+    ):
+        waiting.join(60)
         yield replica
 
 
@@ -234,11 +255,7 @@ def test_a_replica_that_has_not_heard_of_its_primarys_newest_epoch_takes_its_pla
 ) -> None:
     # Given a primary that began an epoch when it had lost power, with messages that only it has, or without
     root, copy = tmp_path / "primary", tmp_path / "replica"
-    store = open_store(root, SMALL, housekeeping=False)
-    with Primary(store, "127.0.0.1", 0) as sending:
-        host, port = sending.start()
-        fill(store, 90)
-        follow(copy, store, f"{host}:{port}")
+    store, (host, port) = followed(root, copy, 90)
     fill(store, 10, first=90)
     lose_power(store, store.message_at(QUEUE, 99 - lost).commit_log_offset)
     with taking_back(root, copy, (host, port)):
@@ -273,7 +290,10 @@ def test_a_store_that_is_promoted_before_it_has_followed_the_one_it_rejoined_fen
 
 
 @pytest.mark.guarantee("G83")
-def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_id", [False, True], ids=["unknown", "killed behind its id"])
+def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_not(
+    tmp_path: Path, has_id: bool
+) -> None:
     # Given a replica that was met, and whose connection broke before the first byte
     root, copy, new = tmp_path / "primary", tmp_path / "replica", tmp_path / "new"
     store = open_store(root, SMALL, housekeeping=False)
@@ -288,18 +308,19 @@ def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_
         open_store(root, SMALL)
 
     # When the primary asks, then a new directory says nothing of what was lost
-    asking = threading.Thread(target=reclaim, args=(root, host, port, threading.Event()))
-    asking.start()
-    with open_replica(new) as other:
-        _be_heard(other, host, port)
-    mark = read_mark(root)
-    assert mark is not None
-    assert mark.kind is Kind.UNSETTLED
+    with asking(root, (host, port)) as waiting:
+        with open_replica(new) as other:
+            _be_heard(other, host, port)
+        mark = read_mark(root)
+        assert mark is not None
+        assert mark.kind is Kind.UNSETTLED
 
-    # And the replica does: it has nothing to give back
-    with open_replica(copy) as replica:
-        _be_heard(replica, host, port)
-    asking.join(60)
+        # And the replica does: it has nothing to give back
+        if has_id:
+            write_lineage(copy, Lineage(read_lineage(root).store_id, ()))
+        with open_replica(copy) as replica:
+            _be_heard(replica, host, port)
+        waiting.join(60)
     assert bodies(root) == [body_of(n, 400) for n in range(10)]
 
 
@@ -326,11 +347,7 @@ def test_a_promoted_store_that_nobody_follows_yet_is_opened_at_once_after_a_powe
 @pytest.mark.guarantee("G83")
 def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path: Path) -> None:
     root, copy = tmp_path / "primary", tmp_path / "replica"
-    store = open_store(root, SMALL, housekeeping=False)
-    with Primary(store, "127.0.0.1", 0) as sending:
-        host, port = sending.start()
-        fill(store, 20)
-        follow(copy, store, f"{host}:{port}")
+    store, (host, _) = followed(root, copy, 20)
     lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
     with pytest.raises(StoreUnsettled):
         open_store(root, SMALL)

@@ -52,7 +52,7 @@ def _empty_data(directory: Path) -> Path:
     with directory_of("mysql") as (making, user):
         data = making / "data"
         made = ["mariadb-install-db", *_own(data, making), "--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run(made, check=True, capture_output=True, user=user, cwd=making, timeout=_START_S)
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL, user=user, cwd=making, timeout=_START_S)
         return Path(shutil.move(data, directory))
 
 

@@ -54,7 +54,7 @@ def _empty_cluster(directory: Path) -> Path:
     with directory_of("postgres") as (making, user):
         data = making / "data"
         made = [initdb, "-D", str(data), "-A", "trust", "-U", "tests", "--no-sync"]
-        subprocess.run(made, check=True, capture_output=True, user=user, cwd=making, timeout=60)
+        subprocess.run(made, check=True, stdout=subprocess.DEVNULL, user=user, cwd=making, timeout=60)
         return Path(shutil.move(data, directory))
 
 

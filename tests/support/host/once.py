@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def once_beneath(base: Path) -> Once:
         with (base / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not made.exists():
+                shutil.rmtree(directory, ignore_errors=True)  # of one that failed: the next test is told why, too
                 directory.mkdir()
                 made.write_text(str(build(directory)), encoding="utf-8")
         return Path(made.read_text(encoding="utf-8"))
