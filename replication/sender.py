@@ -56,6 +56,8 @@ class Sender:
         """The same, from its second report on: the first one only asks where to begin, and anybody can send it."""
         self.peer: Hello | None = None
         """What a replica of this library said of itself; None for a stock one."""
+        self._copy = ""
+        """Which copy follows; empty for a stock replica, and for one that only looks."""
         self._wire = STOCK
         self._told = told
         self._sent_to = 0
@@ -148,8 +150,7 @@ class Sender:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
         self._store.check_primary()
         if theirs.wants == Wants.FOLLOW:
-            with self._store.lock.held(TOPIC_BYTE):
-                note_followed(self._store.root, theirs.copy)
+            self._copy = theirs.copy
         self.peer, self._wire = theirs, OURS
         self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
         return self._wire.report_reader()
@@ -162,12 +163,23 @@ class Sender:
                 f"it reports {end}, and this log ends at {published_to}: the replica has bytes that are not from here"
             )
         if not self._begun.is_set():
-            self._begin = self._sent_to = end or self._store.log_files.base_of(self._store.state.min_offset)
-            _log.info("replica %s begins at %d of %d", self.name, self._begin, published_to)
-            self._begun.set()
+            self._begin_at(end or self._store.log_files.base_of(self._store.state.min_offset))
         elif self.peer is None or self.peer.wants == Wants.FOLLOW:
             self.acked = min(end, self._sent_to)
         self.reported = end
+
+    def _begin_at(self, offset: int) -> None:
+        """Send the log from there on. Raises StoreFull.
+
+        It is noted first that the copy follows: from now on it may have bytes that a power cut takes from this store.
+        One that found in the hello that the logs differ has asked for nothing, and has nothing to give back.
+        """
+        if self._copy:
+            with self._store.lock.held(TOPIC_BYTE):
+                note_followed(self._store.root, self._copy)
+        self._begin = self._sent_to = offset
+        _log.info("replica %s begins at %d of %d", self.name, offset, self._store.state.published_to)
+        self._begun.set()
 
     # --- the log --------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import pytest
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, StoreFenced, StoreInUse, StoreUnsettled, StoreUnusable
 from rmqclient.replication import promotion
+from rmqclient.replication.frames import OURS
 from rmqclient.replication.handshake import greet, hello_of
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.returning.reclaiming import reclaim
@@ -302,6 +303,7 @@ def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_
         fill(store, 20)
         with socket.create_connection((host, port)) as connection:
             greet(connection, hello_of(replica))
+            connection.sendall(OURS.report(0))
             until(lambda: is_followed(root), "the primary knows that it is followed")
     lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
     with pytest.raises(StoreUnsettled):
@@ -360,6 +362,14 @@ def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path:
             following(replica, (host, int(address.rpartition(":")[2]))) as follower,
         ):
             until(follower._ended.is_set, "the follower gives up")
+
+    # Then a replica that has refused the log is none that a power cut would have to be told about
+    store = open_store(root, SMALL, housekeeping=False)
+    lose_power(store, store.state.published_to)
+    assert len(bodies(root)) == 30
+
+    # And it follows when what only it has was put aside
+    with serving(root) as (store, address):
         found: Rejoining = look(copy, address)
         assert found.cut_messages == 10
         rejoin(copy, found)

@@ -21,7 +21,8 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -85,13 +86,14 @@ class Life:
 class Replication:
     """The rig: one life after the other."""
 
-    def __init__(self, seed: int, scratch: Path) -> None:
+    def __init__(self, seed: int, scratch: Path, port: int, wire_port: int) -> None:
+        """The primary listens at ``port``, the network before it at ``wire_port``."""
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
         self._seed = seed
         self._scratch = scratch
         self._chance = random.Random(seed)
-        self._port, self._wire_port = _free_ports()
+        self._port, self._wire_port = port, wire_port
         self._number = 0
         self._life = self._fresh()
 
@@ -294,15 +296,23 @@ def _blow(chance: random.Random, points: list[CrashPoint], most: int = 200) -> B
     return chance.choice(points), chance.randrange(most)
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return int(one.getsockname()[1]), int(other.getsockname()[1])
+@contextmanager
+def _kept_port() -> Iterator[int]:
+    """Have a port that the kernel gives to nobody by chance, and where servers of the block can listen.
+
+    A socket that is bound and does not listen does both, because servers are bound with SO_REUSEADDR, too.
+    """
+    with socket.socket() as keeping:
+        keeping.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeping.bind(("127.0.0.1", 0))
+        yield int(keeping.getsockname()[1])
 
 
 def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Do so many rounds."""
-    rig = Replication(seed, scratch)
-    rig.run(rounds)
+    with _kept_port() as port, _kept_port() as wire_port:
+        rig = Replication(seed, scratch, port, wire_port)
+        rig.run(rounds)
     return Result(CLAIM, dict(sorted(rig.counts.items())), rig.problems)
 
 
