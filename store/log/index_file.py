@@ -59,9 +59,9 @@ DIRECTORY = "index"
 _HEADER = layout.INDEX_HEADER
 _ENTRY = layout.INDEX_ENTRY
 _SLACK_MS = 1_000
+"""Entries keep whole seconds."""
 _COARSEST_NS = 2_000_000_000
 """No file system's times are coarser. Two changes of a directory in one step of its time look like one."""
-"""Entries keep whole seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +158,21 @@ class IndexFiles:
         self._mappings = mappings
         self._listed = _Listed(None, (), 0)
 
-    def paths(self) -> list[Path]:
-        """Return the paths of the files, in order; other names are ignored."""
-        return paths(self._root)
+    def paths(self) -> tuple[Path, ...]:
+        """Return the paths of the files, in order; other names are ignored.
+
+        The directory is not listed when it has not changed: whoever looks for a key, or adds one, asks this.
+        """
+        listed, now = self._listed, boottime()
+        try:
+            changed = self.directory.stat().st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        if changed == listed.changed and listed.is_settled:
+            return listed.paths
+        since = listed.since if changed == listed.changed else now
+        self._listed = _Listed(changed, tuple(paths(self._root)), since, is_settled=now - since > _COARSEST_NS)
+        return self._listed.paths
 
     def open(self, path: Path) -> IndexFile:
         """Map a file. Raises FileNotFoundError, and StoreCorrupt for a file of another size."""
@@ -212,7 +224,7 @@ class IndexFiles:
         A file that is removed meanwhile is skipped. Raises StoreCorrupt for a file of another size.
         """
         key_hash = index_key_hash(topic, key)
-        for path in reversed(self._known()):
+        for path in reversed(self.paths()):
             try:
                 file = self.open(path)
             except FileNotFoundError:
@@ -220,19 +232,6 @@ class IndexFiles:
             header = file.header
             if header.begin_timestamp - _SLACK_MS <= end_ms and begin_ms <= header.end_timestamp + _SLACK_MS:
                 yield from file.candidates(key_hash, begin_ms, end_ms)
-
-    def _known(self) -> tuple[Path, ...]:
-        """Return the paths as :meth:`paths`, without listing the directory when it has not changed."""
-        listed, now = self._listed, boottime()
-        try:
-            changed = self.directory.stat().st_mtime_ns
-        except (FileNotFoundError, NotADirectoryError):
-            return ()
-        if changed == listed.changed and listed.is_settled:
-            return listed.paths
-        since = listed.since if changed == listed.changed else now
-        self._listed = _Listed(changed, tuple(self.paths()), since, is_settled=now - since > _COARSEST_NS)
-        return self._listed.paths
 
 
 @dataclass(frozen=True, slots=True)
