@@ -70,9 +70,9 @@ def becomes_level(root: Path, primary: Path) -> bool:
 def lose_power(root: Path, chance: random.Random) -> bool:
     """Leave a store that no process has open as a power cut does that takes an end that was not flushed.
 
-    Returns whether there was such an end.
+    Returns whether there was such an end. A replica that was promoted before it had a byte has no log to lose.
     """
-    size = max((path.stat().st_size for path in (root / "commitlog").iterdir()), default=0)
+    size = max((path.stat().st_size for path in (root / "commitlog").glob("*")), default=0)
     with open_store(root, housekeeping=False) as store:
         end, begin = store.state.published_to, store.state.min_offset
         last = [offset for offset, _ in commit_log.walk(store.log_files, begin, end)][-20:]
