@@ -13,6 +13,8 @@ a step and its record                    nothing: the step runs again
 a record and the next step               the record: the step does not run again
 the copy that waits, and the             both: the message that is delivered again finds the copy, and gives way to it
 acknowledgement
+the copy of a message that failed, and   both: the message that is delivered again gives way, and no second copy is
+the acknowledgement                      stored beside the one that goes on
 a signal and the waking of its message   the signal, whose sender was not told that it is stored; the wait ends with its
                                          time limit, or when the sender tries again
 =======================================  ==============================================================================
@@ -30,6 +32,7 @@ from rmqclient.failures.retry import flush, retry_topic, waiting_properties
 from rmqclient.local.backend import LocalBackend
 from rmqclient.message import MessageQueue, ReceivedMessage
 from rmqclient.names import STEPS_PREFIX
+from rmqclient.steps.ends import MovedOn
 from rmqclient.steps.record import Key, Record
 from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, Durability, clock
 from rmqclient.store.log.query import END_OF_TIME
@@ -153,6 +156,23 @@ class Journal:
             return False
         queue = MessageQueue(copy.topic, copy.queue_id)
         return copy.queue_offset < (self._backend.committed_offset(self.group, queue) or 0)
+
+    def moved_on(self, message: ReceivedMessage) -> MovedOn | None:
+        """Return how a call ends whose message goes on as a later copy; None if no copy of it is under way.
+
+        A message that failed is not stored for its retry then: two of its copies would run side by side. Raises as
+        :meth:`find`.
+        """
+        self._backend.settle()
+        copy = self.later_copy(message)
+        if copy is None or self.is_finished(copy):
+            return None
+        return MovedOn("a later copy of the message goes on", lambda: self.wake(id_of(message)))
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any message of the group has had a step. Asking costs next to nothing."""
+        return self._topic in self._backend.store.topics
 
     def _messages_of(self, message_id: str, *, is_copy: bool) -> Iterator[ReceivedMessage]:
         yield from self._by_key(self._topic, message_id, _MOST_RECORDS)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rmqclient.backend.protocols import Backend
     from rmqclient.handler import Handler
     from rmqclient.message import ReceivedMessage
+    from rmqclient.steps.ends import MovedOn
 
 _ORDERED = (
     "a handler that keeps an order cannot pause, because the messages behind would wait as long, or overtake: take the "
@@ -33,6 +34,18 @@ class Keeper:
     def steps(self, message: ReceivedMessage, grant: Grant) -> Steps:
         """Return the steps of a message for one call. Raises HandlerError, NotOnCluster, and as :class:`Steps`."""
         return Steps(self._journal, message, grant, no_pause=_ORDERED if self._handler.order is not None else "")
+
+    def moved_on(self, message: ReceivedMessage, *, was_begun: bool) -> MovedOn | None:
+        """Return how a call ends whose message goes on as a later copy; None if there is none, or none was looked for.
+
+        It is looked for where it matters: when messages of the group have steps, or when ``was_begun`` by a process
+        that has died, which may have stored the copy. Raises as a read of the index, and StoreBusy.
+        """
+        handler = self._handler
+        can_have = handler.batch is None and handler.order is None and not handler.broadcast
+        if not can_have or not isinstance(self._backend, LocalBackend) or not (was_begun or self._journal.is_begun):
+            return None
+        return self._journal.moved_on(message)
 
     @cached_property
     def _journal(self) -> Journal:

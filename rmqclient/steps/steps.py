@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import HandlerError, SignalTimeout, StepChanged, StepRejected, StepsLost
-from rmqclient.steps.ends import Lost, MovedOn, Paused, StepsEnd
+from rmqclient.steps.ends import Lost, Paused, StepsEnd
 from rmqclient.steps.journal import COUNT, Journal, id_of
 from rmqclient.steps.record import Key, Kind, Record, check_name
 from rmqclient.steps.values import Coding, coding_for, coding_of
@@ -243,13 +243,11 @@ class Steps:
     def _give_way(self) -> None:
         """End the call if a later copy of the message goes on; take over what one has stored that is finished.
 
-        It may have been finished since its results were looked for here, by another thread.
+        It may have been finished since the results were looked for here, by another thread.
         """
-        copy = self._journal.later_copy(self.message)
-        if copy is None:
-            return
-        if not self._journal.is_finished(copy):
-            raise self._ended(MovedOn("a later copy of the message goes on", lambda: self._journal.wake(self._id)))
+        end = self._journal.moved_on(self.message)
+        if end is not None:
+            raise self._ended(end)
         self._stored = self._journal.find(self._id)
         self._at = {record.number: record for record in self._stored.values() if record.number}
 

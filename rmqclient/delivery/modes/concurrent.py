@@ -53,7 +53,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         super().__init__(backend, handler, membership, config, callers)
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
-        self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters)
+        self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters, self._keeper)
         """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()

@@ -17,6 +17,7 @@ from rmqclient.failures.failure import DEATH, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import Lost, StepsEnd
+from rmqclient.steps.keeper import Keeper
 from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
 
@@ -44,11 +45,14 @@ class StoresFailures(Protocol):
 class SendBack:
     """Sends back the messages of one handler; safe for threads."""
 
-    def __init__(self, group: str, failures: StoresFailures, acknowledger: Acknowledger, counters: Counters) -> None:
+    def __init__(
+        self, group: str, failures: StoresFailures, acknowledger: Acknowledger, counters: Counters, keeper: Keeper
+    ) -> None:
         self._group = group
         self._failures = failures
         self._acknowledger = acknowledger
         self._counters = counters
+        self._keeper = keeper
 
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
@@ -133,8 +137,7 @@ class SendBack:
     def _is_stored(self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
         """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
         try:
-            self._keep_steps(message)
-            outcome = self._failures.send_back(message, failure, *earlier)
+            outcome = self._store(message, failure, *earlier, was_begun=message.queue_offset in queue.deaths)
         except (QueueError, OSError, MemoryError) as error:
             _log.error(
                 "group %s: message %s cannot be stored for its retry, so it is kept in place: %s: %s",
@@ -150,6 +153,15 @@ class SendBack:
         if not self._is_acknowledged(queue, message, outcome):
             self._acknowledger.refused(queue)
         return True
+
+    def _store(self, message: ReceivedMessage, failure: Failure, *earlier: Failure, was_begun: bool) -> Outcome | None:
+        """Store a message, unless it goes on as a copy that a process has stored which then died. Raises as a send."""
+        end = self._keeper.moved_on(message, was_begun=was_begun)
+        if end is not None:
+            end.store()
+            return Outcome.RETRY
+        self._keep_steps(message)
+        return self._failures.send_back(message, failure, *earlier)
 
     def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage, outcome: Outcome | None) -> bool:
         if outcome is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, ReceivedMessage
+from rmqclient import App, ReceivedMessage, RetryPolicy
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.testing import Kit
 from tests.support.sweeps import each_seventh
@@ -122,5 +122,40 @@ def test_a_kill_while_a_message_goes_to_sleep_leaves_it_asleep_once(
     kit.drain()
 
     # Then the message came once: no step ran twice, and one copy was handled
+    assert effects.read_text(encoding="utf-8").split() == ["charge", "ship"]
+    assert len(kit.sent("%RETRY%billing")) == 1
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G63")
+def test_a_message_that_killed_two_processes_is_not_stored_beside_the_copy_that_goes_on(
+    rmq: Rmq, tmp_path: Path
+) -> None:
+    # Given a message that failed and was stored for its retry by a process that died then, as did the next one
+    effects = tmp_path / "effects"
+    app = App()
+
+    def effect(name: str) -> None:
+        with effects.open("a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(3_600,)))
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", effect, "charge")
+        if message.delivery_attempt == 1:
+            raise ConnectionError
+        message.steps("ship", effect, "ship")
+
+    kit = rmq(app)
+    kit.send("orders")
+    kit.crash_here(CrashPoint.RECORDS_PUBLISHED, passes=1)  # the first one is that of the step
+    kit.crash_here(bill)
+
+    # When a third one finds it, which runs no such message in place
+    kit.drain()
+    kit.advance(hours=1)
+    kit.drain()
+
+    # Then one copy was handled
     assert effects.read_text(encoding="utf-8").split() == ["charge", "ship"]
     assert len(kit.sent("%RETRY%billing")) == 1

@@ -91,6 +91,14 @@ FAULTS = [
         select="finishes_meanwhile",
     ),
     Fault(
+        name="a message that was left over by a kill is stored once more beside its copy",
+        file="rmqclient/delivery/modes/send_back.py",
+        old="        if end is not None:\n            end.store()\n            return Outcome.RETRY\n",
+        new="",
+        tests="tests/crash/client/test_killed_steps.py",
+        select="killed_two_processes",
+    ),
+    Fault(
         name="a signal that comes while its message goes to wait wakes nobody",
         file="rmqclient/steps/journal.py",
         old="        if waits_for is not None:\n            self.wake(message_id)\n",
