@@ -59,7 +59,7 @@ def test_an_error_is_told_where_the_future_is_awaited() -> None:
 
 
 def test_a_message_without_an_answer_may_be_stored() -> None:
-    with producing({SEND: nothing}, options="timeout=0.2") as (cluster, producer):
+    with producing({SEND: nothing}, options="timeout=1") as (cluster, producer):
         with pytest.raises(RequestTimedOut) as told:
             producer.send_async(Message("orders", b"")).result(LONG_S)
         assert len(cluster.asked(SEND)) == 3
@@ -134,7 +134,7 @@ def test_a_send_that_gets_no_room_is_refused_and_was_not_sent(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(under_way, limit, value)
-    with producing({SEND: nothing}, options="timeout=0.3") as (cluster, producer):
+    with producing({SEND: nothing}, options="timeout=1") as (cluster, producer):
         futures = [producer.send_async(Message("orders", bytes(1_000))) for _ in range(2)]
         with pytest.raises(ProducerFull, match=f"{value:,}") as told:
             producer.send_async(Message("orders", bytes(1_000)))

@@ -111,7 +111,7 @@ def test_a_batch_that_stops_half_way_says_what_is_stored() -> None:
 
 def test_a_batch_whose_next_request_has_no_answer_says_that_it_may_be_stored() -> None:
     script = {BATCH: in_turn(all_stored, nothing, nothing, nothing)}
-    with producing(script, options="timeout=0.3") as (_, producer), pytest.raises(QueueError) as told:
+    with producing(script, options="timeout=1") as (_, producer), pytest.raises(QueueError) as told:
         producer.send_batch([Message("orders", bytes(MIB))] * 6)
     assert "the first 3 of 6 messages are stored, the next 3 may be" in str(told.value)
     assert isinstance(told.value.__cause__, RequestTimedOut)

@@ -105,7 +105,7 @@ def test_a_commit_that_the_broker_refuses_is_told_and_leaves_the_transaction_und
 
 
 def test_a_decision_without_an_answer_is_not_sent_again() -> None:
-    with deciding({END: nothing}, options="timeout=0.3") as (cluster, producer):
+    with deciding({END: nothing}, options="timeout=1") as (cluster, producer):
         transaction = producer.transaction(Message("orders", b""))
         with pytest.raises(RequestTimedOut) as told:
             transaction.commit()
@@ -114,7 +114,7 @@ def test_a_decision_without_an_answer_is_not_sent_again() -> None:
 
 
 def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
-    with deciding({SEND: nothing}, options="timeout=0.3") as (cluster, producer):
+    with deciding({SEND: nothing}, options="timeout=1") as (cluster, producer):
         with pytest.raises(RequestTimedOut) as told:
             producer.transaction(Message("orders", b""))
         assert told.value.stored

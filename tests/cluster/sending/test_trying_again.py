@@ -25,7 +25,7 @@ from tests.cluster.sending.conftest import (
 )
 
 REFUSALS = [17, 14, 1, 16, 204, 205, 2]
-SHORT = "timeout=0.3"
+SHORT = "timeout=1"
 
 
 @pytest.mark.parametrize("code", REFUSALS)

@@ -165,7 +165,9 @@ class ScriptedCluster:
         """Stop all brokers and wait for the threads of their connections."""
         for name in self._listeners:
             self.stop(name)
-        for line in list(self._connections):
+        with self._changed:
+            lines = list(self._connections)
+        for line in lines:
             line.join(PATIENCE_S)
 
     def _listen(self, broker: str) -> None:
@@ -178,7 +180,7 @@ class ScriptedCluster:
                 line = Connection(self, broker, peer, self._tls)
                 with self._changed:
                     self._connections.append(line)
-                line.start()
+                    line.start()
 
     def received(self, line: Connection, frame: Frame) -> None:
         """Record a frame of a client, and send the answer to a request."""
