@@ -25,7 +25,7 @@ def bill(order: str) -> None:
         {hang}
     if order == "fail":
         raise ValueError("no such customer")
-    print("{version}", order, flush=True)
+    print("{version} " + order, flush=True)  # in one piece, beside what other threads say
 """
 
 
