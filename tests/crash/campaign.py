@@ -187,7 +187,18 @@ def is_drained(store: MessageStore) -> bool:
 
 
 def look_at(store: MessageStore) -> list[str]:
-    """Look at every published record and entry while others have the store open; return what is wrong."""
+    """Look at every published record and entry while others have the store open; return what is wrong.
+
+    A sender of the last round may still be in its burst: then the look is taken again.
+    """
+    while True:
+        end = store.state.published_to
+        problems = _seen_in(store)
+        if store.state.published_to == end:
+            return problems
+
+
+def _seen_in(store: MessageStore) -> list[str]:
     try:
         published = published_records(store)
         queued = sum(len(queued_records(store, queue, published)) for queue in store.topics.all_queues())

@@ -44,9 +44,9 @@ FAULTS = [
     Fault(
         name="a message is acknowledged before its retry is stored",
         file="rmqclient/delivery/modes/send_back.py",
-        old="            outcome = self._failures.send_back(message, failure, *earlier)\n",
+        old="            outcome = self._store(message, failure, *earlier, was_begun=",
         new="            queue.grant.acknowledge(message)\n"
-        "            outcome = self._failures.send_back(message, failure, *earlier)\n",
+        "            outcome = self._store(message, failure, *earlier, was_begun=",
         tests=RETRY,
         select="cannot_be_stored",
     ),
