@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
+from tests.torture.replicas import power as power_of_pairs
 from tests.torture.replicas import replication
 from tests.torture.result import Rig
 from tests.torture.served import serve_fuzz, serve_group, serve_kills, serve_languages, serve_soak
@@ -22,6 +23,7 @@ RIGS: dict[str, Rig] = {
         images.RIG,
         power.RIG,
         replication.RIG,
+        power_of_pairs.RIG,
         failed_flush.RIG,
         flips.RIG,
         fuzz.RIG,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqclient.errors import LogsDiffer, NotReplicated, ReadOnlyReplica, ReplicaUnavailable
 from rmqclient.replication.follower import Follower
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
+from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.store import Message, open_store
 from rmqclient.store.crash_points import CrashPoint, arm
 from rmqclient.store.settings.replication import OnLost, Replication, Sync
@@ -109,6 +112,23 @@ def follower(root: Path, port: int) -> None:
     """Follow for ever. Raises LogsDiffer."""
     with open_store(root, housekeeping=False) as store, suppress(OSError):
         Follower(store, f"127.0.0.1:{port}", NO_BROKER, ack=Ack.DISK).run()
+
+
+def settle(root: Path, port: int) -> None:
+    """Take back from the replica what a primary has lost. Raises StoreFenced."""
+    reclaim(root, "127.0.0.1", port, threading.Event())
+
+
+@contextmanager
+def kept_port() -> Iterator[int]:
+    """Have a port that the kernel gives to nobody by chance, and where servers of the block can listen.
+
+    A socket that is bound and does not listen does both, because servers are bound with SO_REUSEADDR, too.
+    """
+    with socket.socket() as keeping:
+        keeping.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeping.bind(("127.0.0.1", 0))
+        yield int(keeping.getsockname()[1])
 
 
 def errors_are(host: Host, allowed: set[int | None]) -> str:

@@ -17,12 +17,9 @@ fail. Then one of them, or both, are killed, and one of these things happens:
 from __future__ import annotations
 
 import random
-import socket
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,7 +27,6 @@ from pathlib import Path
 from rmqclient.errors import QueueError, StoreUnsettled
 from rmqclient.replication import promotion
 from rmqclient.replication.returning.fencing import note_replaced
-from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.replication.returning.rejoining import look, rejoin
 from rmqclient.store import Message, open_store
 from rmqclient.store.crash_points import CrashPoint
@@ -42,7 +38,7 @@ from rmqclient.store.settings.replication import OnLost
 from tests.replication.pairs import log_bytes
 from tests.support.stores import SMALL, TOPIC, appender_of
 from tests.torture.replicas import hosts, judge, proxy
-from tests.torture.replicas.hosts import NO_BROKER, Blow, Host
+from tests.torture.replicas.hosts import NO_BROKER, Blow, Host, kept_port, settle
 from tests.torture.replicas.proxy import Trouble
 from tests.torture.result import Result, Rig
 
@@ -279,7 +275,7 @@ class Replication:
         """Let the primary ask its replica; return whether it is settled then."""
         life = self._life
         following = Host(lambda: hosts.follower(life.replica, self._port))
-        taking_back = Host(lambda: _reclaim(life.primary, self._port))
+        taking_back = Host(lambda: settle(life.primary, self._port))
         status = taking_back.wait()
         if status != 0:
             self.problems.append(f"nothing was taken back: {status}; the follower: {following.status}")
@@ -288,29 +284,13 @@ class Replication:
         return status == 0
 
 
-def _reclaim(root: Path, port: int) -> None:
-    reclaim(root, "127.0.0.1", port, threading.Event())
-
-
 def _blow(chance: random.Random, points: list[CrashPoint], most: int = 200) -> Blow:
     return chance.choice(points), chance.randrange(most)
 
 
-@contextmanager
-def _kept_port() -> Iterator[int]:
-    """Have a port that the kernel gives to nobody by chance, and where servers of the block can listen.
-
-    A socket that is bound and does not listen does both, because servers are bound with SO_REUSEADDR, too.
-    """
-    with socket.socket() as keeping:
-        keeping.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeping.bind(("127.0.0.1", 0))
-        yield int(keeping.getsockname()[1])
-
-
 def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Do so many rounds."""
-    with _kept_port() as port, _kept_port() as wire_port:
+    with kept_port() as port, kept_port() as wire_port:
         rig = Replication(seed, scratch, port, wire_port)
         rig.run(rounds)
     return Result(CLAIM, dict(sorted(rig.counts.items())), rig.problems)

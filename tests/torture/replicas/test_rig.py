@@ -1,4 +1,4 @@
-"""A few rounds of kills, failing networks, promotions and power cuts of two hosts."""
+"""A few rounds of the rigs of two hosts: kills, failing networks, promotions, power cuts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.power.disks.machine import why_not
+from tests.torture.replicas import power
 
 
 @pytest.mark.crash
@@ -23,3 +26,17 @@ def test_kills_partitions_promotions_and_power_cuts_lose_nothing_that_was_replic
         [sys.executable, *command, "--scratch", str(tmp_path)], capture_output=True, text=True, check=False, timeout=900
     )
     assert run.returncode == 0, f"seed {seed}:\n{run.stdout}\n{run.stderr}"
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G74")
+@pytest.mark.guarantee("G83")
+@pytest.mark.sweep
+@pytest.mark.parametrize("side", power.SIDES)
+def test_power_cuts_of_one_side_take_nothing_that_was_replicated(tmp_path: Path, side: str) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    seed = random.randrange(1 << 32)
+    found = power.cut("ext4", side, 8, seed, tmp_path)
+    assert found["problems"] == [], f"seed {seed}"
+    assert found["cuts"] == 8
