@@ -113,7 +113,7 @@ class Cuts:
         self.counts["cuts"] += 1
         pair.replicated |= judge.noted(pair.notes)
         self._settle(pair)
-        self.problems += self._apart(lambda: judge.pair(pair.primary, pair.replica, pair.replicated)) or []
+        self.problems += self._apart(lambda: judge.pair(pair.primary, pair.replica, pair.replicated))
 
     def _settle(self, pair: Pair) -> None:
         """Let a primary that was followed take back what it has lost."""
