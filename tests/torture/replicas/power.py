@@ -187,6 +187,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         found = cut(name, side, share, seed + number, scratch)
         result.problems += [f"{name}, {side}: {problem}" for problem in found.pop("problems")]
         result.figures |= {f"{side} on {name}: {figure}": value for figure, value in sorted(found.items())}
+    result.figures |= {f"{name} left out": reason for name, reason in file_systems.items() if reason}
     return result
 
 
