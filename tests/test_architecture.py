@@ -68,6 +68,7 @@ HOST_TIME: dict[str, str] = {
 FILES_AT_MOST = 12
 MORE_FILES: dict[str, str] = {
     "docs/decisions": "a numbered series",
+    "benchmarks/results": "one recorded result for each benchmark",
     "tests/torture/results": "one recorded result for each rig",
 }
 """Folders that may hold more, and why."""

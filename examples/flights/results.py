@@ -78,6 +78,11 @@ class Results:
         database = self._databases.get(home) or self._open(home)
         database.execute(self._insert, (*row, self._worker))
 
+    def close(self) -> None:
+        """Close the databases. A row that is stored later opens its own again."""
+        while self._databases:
+            self._databases.popitem()[1].close()
+
     def _open(self, home: int) -> sqlite3.Connection:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self._group}-{home}.sqlite"

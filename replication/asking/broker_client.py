@@ -6,6 +6,7 @@ A replica asks for a few documents every few seconds, as a stock slave does, so 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from rmqclient.errors import BrokerUnreachable
 from rmqclient.remoting import bodies
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import BodyError, error_of
+from rmqclient.remoting.errors import AnswerError, BodyError, error_of
 from rmqclient.remoting.frame import FrameReader, encode
 from rmqclient.remoting.table import request
 from rmqclient.replication.addresses import split
@@ -22,6 +23,8 @@ from rmqclient.store.settings.store_settings import StoreSettings
 TIMEOUT_S: Final = 3.0
 """For a connection, and for each answer. [SlaveSynchronize]"""
 
+_YOUNG_S: Final = 3.0
+_PAUSE_S: Final = 0.1
 _READ_BYTES: Final = 1 << 16
 _SIZES: Final = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
 _ENTRY_BYTES: Final = 20
@@ -66,7 +69,7 @@ class BrokerClient:
         settings = dict(
             line.partition("=")[::2] for line in self._ask(RequestCode.GET_BROKER_CONFIG).decode().splitlines()
         )
-        told = fastjson.read(self._ask(RequestCode.GET_BROKER_RUNTIME_INFO))
+        told = fastjson.read(self._runtime_info())
         table: Mapping[str, Any] = told.get("table", {}) if isinstance(told, dict) else {}
         try:
             sizes = [int(settings[name]) for name in _SIZES]
@@ -93,6 +96,20 @@ class BrokerClient:
     def group_settings(self) -> bytes:
         """Ask for the settings of groups, as ``subscriptionGroup.json`` has them. [201]"""
         return self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+
+    def _runtime_info(self) -> bytes:
+        """Ask for the broker's figures. One of RocketMQ fails at that until it has counted for a second.
+
+        [StoreStatsService.getPutTps]
+        """
+        deadline = time.monotonic() + _YOUNG_S
+        while True:
+            try:
+                return self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            except AnswerError as error:
+                if error.code != ResponseCode.SYSTEM_ERROR or time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE_S)
 
     def _ask(self, code: RequestCode) -> bytes:
         """Return the body of the answer to a request without fields."""

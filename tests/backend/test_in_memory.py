@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ def test_a_table_follows_a_topic_from_before_it_is_made(backend: Backend) -> Non
 
 def test_an_outbox_is_relayed(backend: Backend, tmp_path: Path) -> None:
     outbox = Outbox()
-    connection = sqlite3.connect(tmp_path / "shop.db")
-    outbox.create(connection)
-    outbox.add(connection, Message("orders", b"7"))
-    connection.commit()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        outbox.create(connection)
+        outbox.add(connection, Message("orders", b"7"))
+        connection.commit()
     with Relay(backend, outbox, lambda: sqlite3.connect(tmp_path / "shop.db")) as relay:
         assert relay.send() == 1
     (queue,) = [queue for queue in backend.queues("orders") if backend.span(queue).max_offset]

@@ -147,10 +147,10 @@ def test_a_mean_is_over_the_flights_that_departed() -> None:
 
 
 def test_a_flight_counts_once_however_often_and_by_whomever_it_is_handled(tmp_path: Path) -> None:
-    first, other = Results(tmp_path, "minutes"), Results(tmp_path, "minutes")
-    for results in (first, other, first):
-        results.count(3, "UA1545 2013-01-01T10:00:00Z", "N14228", 227)
-    first.count(3, "UA1 2013-01-01T10:00:00Z", "N14228", None)
+    with closing(Results(tmp_path, "minutes")) as first, closing(Results(tmp_path, "minutes")) as other:
+        for results in (first, other, first):
+            results.count(3, "UA1545 2013-01-01T10:00:00Z", "N14228", 227)
+        first.count(3, "UA1 2013-01-01T10:00:00Z", "N14228", None)
     assert stored(tmp_path).air_time == {"N14228": AirTime(2, 227)}
     assert report.redeliveries(tmp_path) == 2
 

@@ -12,6 +12,10 @@ import pytest
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, ReadOnlyReplica, RecordsDamaged, StoreBusy, StoreInUse, StoreUnusable
 from rmqclient.local.backend import LocalBackend
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import response
+from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.follower import Follower
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
@@ -19,6 +23,7 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.recovery.replica import become_replica, promote
 from rmqclient.store.settings.replica_mark import ReplicaMark, remove_mark, write_mark
 from tests.replication.pairs import NO_BROKER, feed, fill, following, log_bytes, open_replica, until
+from tests.support.cluster.scripted_cluster import scripted_cluster
 from tests.support.oracle import reference
 from tests.support.stores import GROUP, QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
@@ -190,3 +195,22 @@ def test_a_promoted_replica_is_a_store_of_its_own(primary: MessageStore, root: P
         grant = grant_of(store, GROUP)
         assert [message.body for message in grant.take(200, SPAN)][-1] == body_of(159, 400)
     assert reference.check_store(root) == []
+
+
+def test_a_broker_of_rocketmq_that_has_just_begun_is_asked_again_how_its_log_is() -> None:
+    # Given a broker that fails at its figures until it has counted for a second
+    sizes = "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=200\nmaxHashSlotNum=8\nmaxIndexNum=32\n"
+    failures = [1, 1]
+
+    def figures(asked: Frame) -> Frame:
+        if failures:
+            return response(asked, failures.pop(), remark="java.util.NoSuchElementException")
+        return response(asked, 0, b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"162"}}')
+
+    script = {
+        RequestCode.GET_BROKER_CONFIG: lambda asked: response(asked, 0, sizes.encode(), version="1"),
+        RequestCode.GET_BROKER_RUNTIME_INFO: figures,
+    }
+    with scripted_cluster(script) as cluster, BrokerClient(cluster.address) as broker:
+        shape = broker.log_shape()
+    assert (shape.begin, shape.end, shape.settings.consume_queue_file_entries) == (0, 162, 10)

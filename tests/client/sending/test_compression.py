@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 import zlib
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,7 +217,7 @@ def test_a_message_of_a_transaction_is_compressed_from_its_half_message_on(store
 def test_an_outbox_is_sent_compressed_and_holds_what_the_application_wrote(tmp_path: Path) -> None:
     root, database = tmp_path / "store", tmp_path / "outbox.db"
     outbox = Outbox()
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection:
         outbox.create(connection)
         connection.execute("BEGIN")
         outbox.add(connection, Message("flights", LONG))

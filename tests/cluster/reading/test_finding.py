@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from rmqclient import Message, Outbox, Relay, Table
@@ -72,7 +73,7 @@ def test_a_row_of_an_outbox_that_was_sent_is_found_by_its_id(kept: KeepingCluste
     connection.execute("UPDATE rmq_outbox SET state = 1")  # claimed by a relay that was killed
     connection.commit()
     kept.put("orders", b"7", broker="broker-b", UNIQ_KEY=message_id)
-    with Relay(url, outbox, lambda: sqlite3.connect(database)) as relay:
+    with closing(connection), Relay(url, outbox, lambda: sqlite3.connect(database)) as relay:
         assert relay.send() == 0
         outbox.add(connection, Message("orders", b"8"))
         connection.commit()

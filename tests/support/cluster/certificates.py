@@ -31,6 +31,19 @@ class Certificate:
         return context
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """An authority of its own in a directory; ``ca_file`` is its certificate."""
 
@@ -41,6 +54,8 @@ class Authority:
         self.ca_file = directory / f"{name}.pem"
         made = self._begun(self._name, self._key.public_key())
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        made = made.add_extension(_SIGNS, critical=True)
+        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
         self.ca_file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
     def certificate(self, name: str, host: str = "127.0.0.1") -> Certificate:
@@ -62,6 +77,9 @@ class Authority:
         now = datetime.now(UTC)
         begun = x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key)
         begun = begun.serial_number(x509.random_serial_number())
+        # Python 3.13 and later look for it: VERIFY_X509_STRICT
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        begun = begun.add_extension(signer, critical=False)
         return begun.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
 
 
