@@ -259,10 +259,12 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
     for path in [store, *store.parents]:
         if path.stat().st_uid == 0 and path != Path("/") and path.stat().st_mode & 0o005 != 0o005:
             path.chmod(0o755)
+    as_somebody = ["setpriv", "--reuid=12345", "--clear-groups", "--regid=12345", sys.executable, "-c"]
+    if subprocess.run([*as_somebody, ""], cwd="/", env={}, capture_output=True, check=False).returncode:
+        pytest.skip("nobody else may run this interpreter: it lies in a directory of its own user")
     script = "import sys; from rmqclient.store import open_store; open_store(sys.argv[1], housekeeping=False)"
-    command = ["setpriv", "--reuid=12345", "--clear-groups", "--regid=12345", sys.executable, "-c", script, str(store)]
     refused = subprocess.run(
-        command,
+        [*as_somebody, script, str(store)],
         capture_output=True,
         text=True,
         check=False,
