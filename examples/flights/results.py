@@ -86,7 +86,8 @@ class Results:
     def _open(self, home: int) -> sqlite3.Connection:
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / f"{self._group}-{home}.sqlite"
-        database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)  # None: each statement commits
+        # None: each statement commits. Another thread may close what the handler's thread has opened.
+        database = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = NORMAL")
         database.execute(_SCHEMAS[self._group])

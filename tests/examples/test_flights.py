@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from examples.flights import app, stage
-from examples.flights.app import QUEUES
+from examples.flights.app import GROUPS, QUEUES
 from examples.flights.dataset import Flight, aircraft, airlines, flights, parse
 from examples.flights.outcome import chart, report
 from examples.flights.outcome.tally import AirTime, Delays, Tally, computed, stored
@@ -335,6 +335,10 @@ def test_a_flight_that_is_delivered_again_counts_once(
         wait_for_count(store, Processes(), 20)
         wait_for(lambda: report.redeliveries(place.results) == 40, "all come back after a second")
         consumer.close()
+
+    for group in GROUPS:
+        app.results(group).close()
+    app.results.cache_clear()
 
     # Then each was delivered twice, and counts once
     assert report.redeliveries(place.results) == 40
