@@ -75,12 +75,12 @@ class Evidence:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
 
     def write(self, *words: str) -> None:
-        """Append a line, with one call of the system."""
-        os.write(self._descriptor, f"{' '.join(words)}\n".encode())
+        """Append a line, with one call of the system. A kill can cut it, so the next one begins with a new line."""
+        os.write(self._descriptor, f"\n{' '.join(words)} .\n".encode())
 
     def lines(self) -> list[list[str]]:
-        """Return all lines, as words."""
-        return [line.split() for line in self.path.read_text(encoding="utf-8").splitlines()]
+        """Return all lines that are whole, as words."""
+        return [line.split()[:-1] for line in self.path.read_text(encoding="utf-8").splitlines() if line.endswith(" .")]
 
     def close(self) -> None:
         """Let go of the file."""
