@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -25,6 +26,12 @@ STORED = [CrashPoint.RECORDS_ANNOUNCED, CrashPoint.ENTRIES_WRITTEN, CrashPoint.R
 GIVEN_BACK = [CrashPoint.ACK_LOCKED, CrashPoint.ACK_MARKED, CrashPoint.ACK_CLEARED]
 
 
+def write(effects: Path, name: str) -> None:
+    """Add the name of an effect to a file, which a kill leaves there."""
+    with effects.open("a", encoding="utf-8") as file:
+        file.write(f"{name}\n")
+
+
 def three_steps(effects: Path, die_at: dict[str, tuple[str, str]]) -> App:
     """Return an application that writes each effect to a file, and dies at a moment when it is told to."""
     app = App()
@@ -34,8 +41,7 @@ def three_steps(effects: Path, die_at: dict[str, tuple[str, str]]) -> App:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def effect(name: str) -> str:
-        with effects.open("a", encoding="utf-8") as file:
-            file.write(f"{name}\n")
+        write(effects, name)
         at("inside", name)
         return name.upper()
 
@@ -96,12 +102,8 @@ def test_a_kill_while_a_result_is_stored_leaves_it_stored_or_the_step_to_be_run_
 def test_a_kill_while_a_message_goes_to_sleep_leaves_it_asleep_once(
     rmq: Rmq, tmp_path: Path, point: CrashPoint
 ) -> None:
-    effects = tmp_path / "effects"
-    app = App()
-
-    def effect(name: str) -> None:
-        with effects.open("a", encoding="utf-8") as file:
-            file.write(f"{name}\n")
+    app, effects = App(), tmp_path / "effects"
+    effect = partial(write, effects)
 
     @app.handler("orders", group="billing")
     def bill(message: ReceivedMessage) -> None:
@@ -132,12 +134,8 @@ def test_a_message_that_killed_two_processes_is_not_stored_beside_the_copy_that_
     rmq: Rmq, tmp_path: Path
 ) -> None:
     # Given a message that failed and was stored for its retry by a process that died then, as did the next one
-    effects = tmp_path / "effects"
-    app = App()
-
-    def effect(name: str) -> None:
-        with effects.open("a", encoding="utf-8") as file:
-            file.write(f"{name}\n")
+    app, effects = App(), tmp_path / "effects"
+    effect = partial(write, effects)
 
     @app.handler("orders", group="billing", retry=RetryPolicy(delays=(3_600,)))
     def bill(message: ReceivedMessage) -> None:
@@ -158,4 +156,25 @@ def test_a_message_that_killed_two_processes_is_not_stored_beside_the_copy_that_
 
     # Then one copy was handled
     assert effects.read_text(encoding="utf-8").split() == ["charge", "ship"]
+    assert len(kit.sent("%RETRY%billing")) == 1
+
+
+@pytest.mark.crash
+def test_a_message_without_steps_is_not_stored_beside_its_copy_either(rmq: Rmq, tmp_path: Path) -> None:
+    app, effects = App(), tmp_path / "effects"
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(3_600,)))
+    def bill(message: ReceivedMessage) -> None:
+        if message.delivery_attempt == 1:
+            raise ConnectionError
+        write(effects, "billed")
+
+    kit = rmq(app)
+    kit.send("orders")
+    kit.crash_here(CrashPoint.RECORDS_PUBLISHED)
+    kit.crash_here(bill)
+    kit.drain()
+    kit.advance(hours=1)
+    kit.drain()
+    assert effects.read_text(encoding="utf-8").split() == ["billed"]
     assert len(kit.sent("%RETRY%billing")) == 1
