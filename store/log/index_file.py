@@ -70,6 +70,7 @@ class IndexHeader:
 
     begin_timestamp: int
     end_timestamp: int
+    """Never negative; 0 when it is not known."""
     begin_offset: int
     end_offset: int
     slots_used: int
@@ -98,7 +99,7 @@ class IndexFile:
     @property
     def header(self) -> IndexHeader:
         """The header as it stands; ``next_number`` is 1 in a file that a broker has just made and left all zero."""
-        header = IndexHeader(*_HEADER.unpack_from(self.mapping, 0))
+        header = _header_in(self.mapping)
         return header if header.next_number else replace(header, next_number=1)
 
     @property
@@ -278,8 +279,14 @@ def summaries(root: Path) -> tuple[IndexSummary, ...]:
     for path in paths(root):
         with path.open("rb") as file:
             content = file.read(_HEADER.size).ljust(_HEADER.size, b"\0")
-        found.append(IndexSummary(path.name, path.stat().st_size, IndexHeader(*_HEADER.unpack_from(content, 0))))
+        found.append(IndexSummary(path.name, path.stat().st_size, _header_in(content)))
     return tuple(found)
+
+
+def _header_in(content: Mapping | bytes) -> IndexHeader:
+    """Return the header that a file begins with; a negative end time, which no clock gives, counts as not known."""
+    header = IndexHeader(*_HEADER.unpack_from(content, 0))
+    return header if header.end_timestamp >= 0 else replace(header, end_timestamp=0)
 
 
 def key_hashes(message: ReceivedMessage) -> set[int]:
@@ -310,7 +317,7 @@ def _likely_slots(room: int) -> Iterator[int]:
 
 
 def _fits(mapping: Mapping, slots: int, entries: int) -> bool:
-    header = IndexHeader(*_HEADER.unpack_from(mapping, 0))
+    header = _header_in(mapping)
     content = memoryview(mapping)[_HEADER.size : _HEADER.size + slots * layout.INDEX_SLOT_SIZE]
     used = sum(any(content[at : at + layout.INDEX_SLOT_SIZE]) for at in range(0, len(content), layout.INDEX_SLOT_SIZE))
     return used == header.slots_used and header.next_number <= entries

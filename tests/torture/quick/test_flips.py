@@ -13,6 +13,8 @@ from rmqclient.store import Message, MessageQueue, MessageStore, TagSet, layout,
 from rmqclient.store.errors import ConfigMismatch
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.layout import IDLE
+from rmqclient.store.log import index_file
+from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.store_settings import StoreSettings, write_store_settings
 from tests.support.oracle import reference
 from tests.support.stores import abandon
@@ -123,6 +125,19 @@ def test_a_group_that_is_ahead_of_its_queue_goes_on_from_its_file(specimen: Spec
 def test_a_table_with_a_slot_that_nobody_wrote_is_not_believed(specimen: Specimen, at: int) -> None:
     damaged_runtime_file(specimen, at, lambda word: word ^ 0x80)
     abandon(everything_is_there(specimen))
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["while nobody has it open", "while it is open"])
+def test_a_time_of_an_index_file_that_no_clock_gives_is_not_believed(specimen: Specimen, *, is_open: bool) -> None:
+    before = open_store(specimen.root, housekeeping=False) if is_open else None
+    (path,) = index_file.paths(specimen.root)
+    with path.open("r+b") as file:
+        file.seek(layout.INDEX_HEADER.at["end_timestamp"])
+        file.write(b"\x80")
+    store = before or everything_is_there(specimen)
+    store.close()
+    assert checkpoint.read(specimen.root)[0].index_timestamp == 0
+    everything_is_there(specimen).close()
 
 
 def test_an_acknowledgement_of_a_message_to_come_does_not_hide_it(specimen: Specimen) -> None:
