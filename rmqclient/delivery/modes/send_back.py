@@ -135,7 +135,14 @@ class SendBack:
             queue.retry_later(message)
 
     def _is_stored(self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
-        """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored."""
+        """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored.
+
+        Nothing is stored when the queue has gone to another member: that one has the message, and would handle a copy
+        beside it (RocketMQ: ConsumeMessageConcurrentlyService leaves out the results of a dropped process queue).
+        """
+        if not queue.grant.valid:
+            self._acknowledger.refused(queue)
+            return True
         try:
             outcome = self._store(message, failure, *earlier, was_begun=message.queue_offset in queue.deaths)
         except (QueueError, OSError, MemoryError) as error:

@@ -107,6 +107,39 @@ def test_what_is_in_flight_is_not_acknowledged_into_the_new_position(store: Mess
 
 
 @pytest.mark.guarantee("G16")
+def test_what_fails_when_its_queue_has_gone_is_not_stored_beside_the_message_that_comes_again(
+    store: MessageStore,
+) -> None:
+    # Given a handler that is in the middle of a message
+    send(store, "a")
+    begun, gate = list[int](), threading.Event()
+    app, end = App(store.root), store.state.published_to
+
+    @app.handler("t", group="g")
+    def handle(message: ReceivedMessage) -> None:
+        begun.append(message.delivery_attempt)
+        if len(begun) == 1:
+            gate.wait(20)
+            raise RuntimeError("too late")
+
+    consumer = PushConsumer(store, app.handlers)
+    consumer.start()
+    wait_for(lambda: begun, "it is being handled")
+
+    # When its queue goes to a later grant, and the handler raises
+    Admin(store).seek("g", "t", 0)
+    gate.set()
+    wait_for(lambda: is_settled(store) and len(begun) == 2, "it is handled again")
+    consumer.stop_taking()
+    consumer.drain(10)
+    consumer.close()
+
+    # Then that is its first attempt, and no copy is stored for a second one
+    assert begun == [1, 1]
+    assert store.state.published_to == end
+
+
+@pytest.mark.guarantee("G16")
 def test_a_seek_forward_passes_over_what_is_in_between_and_what_was_finished_ahead(store: MessageStore) -> None:
     names = [f"m{number}" for number in range(10)]
     send(store, *names)
