@@ -144,7 +144,8 @@ class _Asked:
         if own != self._received(start, len(own)):
             raise LogsDiffer(
                 f"both have the epochs that say that they are the same up to byte {end}, and the record at {start} "
-                "differs: two stores were promoted by force. Nothing was changed. Make a new directory for the replica"
+                "differs: one of the directories was copied, and both were written to. Nothing was changed. Make a new "
+                "directory for the replica"
             )
         if own and not self._is_whole(start, end):
             raise LogsDiffer(f"byte {end}, up to which both are the same, is in the middle of a record here")

@@ -23,6 +23,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from secrets import randbelow
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -34,12 +35,13 @@ LINEAGE_FILE: Final = Path("lineage.json")
 MOST_EPOCHS: Final = 1_000
 """Older ones are forgotten. [AutoSwitchHAConnection takes no more]"""
 
-EPOCHS_OF_A_PRIMARY: Final = 1_000
-"""A promotion begins the next multiple of this, and a primary that has lost power the next number.
+EPOCHS_OF_A_PRIMARY: Final = 100_000
+"""A promotion begins an epoch above the next multiple of this, and a primary that has lost power the next number.
 
-So a replica that is promoted is above each epoch that its primary has begun meanwhile, also without having heard of it.
-A primary that has begun as many has forgotten the epoch that such a replica knows: :data:`MOST_EPOCHS`. RocketMQ reads
-an epoch as a Java int, so there is room for two million promotions.
+So a replica that is promoted is above each epoch that its primary has begun meanwhile, also without having heard of it:
+a primary that has begun :data:`MOST_EPOCHS` has forgotten the epoch that such a replica knows. Below these last ones
+the number is drawn by lot, so that two replicas that are both promoted begin different epochs, and one of them can
+rejoin the other. RocketMQ reads an epoch as a Java int, so there is room for 20,000 promotions.
 """
 
 MOST_COPIES: Final = 64
@@ -92,7 +94,7 @@ def _end_of(epoch: Epoch, epochs: Epochs, log_end: int) -> int:
 
 def after_promotion(newest: int) -> int:
     """Return the number of the epoch that a store begins which takes the place of its primary."""
-    return (newest // EPOCHS_OF_A_PRIMARY + 1) * EPOCHS_OF_A_PRIMARY
+    return (newest // EPOCHS_OF_A_PRIMARY + 1) * EPOCHS_OF_A_PRIMARY + randbelow(EPOCHS_OF_A_PRIMARY - MOST_EPOCHS)
 
 
 def begun(epochs: Epochs, end: int, number: int) -> Epochs:

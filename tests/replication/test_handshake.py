@@ -56,7 +56,9 @@ def test_a_replica_has_the_history_of_its_primary_and_a_promotion_begins_an_epoc
     assert of_primary.epochs == ((1, 0),)
     promote(copy)
     end = primary.state.published_to
-    assert read_lineage(copy) == (of_primary.store_id, ((1, 0), (1_000, end)))
+    first, second = read_lineage(copy).epochs
+    assert (first, second.start) == ((1, 0), end)
+    assert 100_000 <= second.number < 199_000
 
 
 @pytest.mark.guarantee("G81")
@@ -68,7 +70,7 @@ def test_a_promotion_tells_the_old_primary_which_takes_nothing_any_more_in_any_p
         found = promotion.promote(copy, force=True)
         assert (found.role, found.missing_bytes, replaced(copy)) == ("follower", 0, "")
         for store in (primary, another):
-            with pytest.raises(StoreFenced, match="epoch 1000"):
+            with pytest.raises(StoreFenced, match=r"epoch 1\d{5}"):
                 fill(store, 1)
         assert log_bytes(primary) == before
     assert promotion.status(primary.root).role == "fenced"
@@ -113,7 +115,7 @@ def test_a_replica_that_has_more_than_its_primary_says_so_by_the_epochs_and_chan
         before = log_bytes(other_way)
     write_mark(copy, ReplicaMark(NO_BROKER, NO_BROKER, 1))
     with open_replica(copy) as replica:
-        with pytest.raises(LogsDiffer, match="knows epoch 1000"), following(replica, listening) as follower:
+        with pytest.raises(LogsDiffer, match=r"knows epoch 1\d{5}"), following(replica, listening) as follower:
             until(follower._ended.is_set, "the follower gives up")
         assert log_bytes(replica) == before
     assert not primary.is_replica  # a replica does not fence
