@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from rmqclient.errors import CannotListen
+from rmqclient.replication.acks.connected import Connections
 from rmqclient.replication.acks.keeper import Keeper
 from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender
@@ -33,6 +34,7 @@ class Primary:
         self._socket: socket.socket | None = None
         self._senders: list[Sender] = []
         self._telling = Telling(store)
+        self._list = Connections(store, self.connections)
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
 
@@ -47,6 +49,7 @@ class Primary:
         self._keeper.start()
         self._thread.start()
         self._telling.start()
+        self._list.start()
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
 
@@ -69,6 +72,7 @@ class Primary:
         listening.close()
         self._thread.join()
         self._telling.close()
+        self._list.close()
         self._keeper.close()
         for sender in self._senders:
             sender.close()

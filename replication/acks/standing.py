@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqclient.replication.acks.connected import Connected, connected
 from rmqclient.store import clock, open_store
 from rmqclient.store.settings.replication import read_replication
 
@@ -27,6 +28,8 @@ class Standing:
     that was answered."""
     unreplicated_s: float | None
     """Seconds since then; None when they have all that was answered."""
+    replicas: tuple[Connected, ...]
+    """Those that are connected, by what was known a few seconds ago."""
 
 
 def standing(root: Path) -> Standing | None:
@@ -44,4 +47,5 @@ def standing(root: Path) -> Standing | None:
             store.state.replicated_to if waits else None,
             0 if settings.missing_from is None else end - settings.missing_from,
             None if since is None else (clock.wall_ms() - since) / 1000,
+            connected(root),
         )

@@ -33,6 +33,7 @@ PARTS = (
     "diverged",
     "epochFileCheckpoint",
     "follower.json",
+    "followers.json",
     "index",
     "lineage.json",
     "quarantined",

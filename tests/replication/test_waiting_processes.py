@@ -43,7 +43,15 @@ def test_sends_beside_a_server_wait_for_its_follower_and_are_refused_after_the_k
                 assert log_bytes(replica) == log_bytes(store)
             shown = standing(root)
             assert (shown["in_sync"], shown["replicated_to"], shown["unreplicated_bytes"]) == (True, shown["end"], 0)
+
+            # And the primary says who is connected
+            until(lambda: standing(root)["replicas"], "the replica is listed")
+            (connected,) = standing(root)["replicas"]
+            assert connected["copy"].endswith(f":{copy}")
+            assert connected["reports"] == "disk"
+            until(lambda: standing(root)["replicas"][0]["missing_bytes"] == 0, "the list is written again")
             follower.kill()
+        until(lambda: standing(root)["replicas"] == [], "nobody is listed")
         until(lambda: not store.replicas.are_in_sync, "the follower is missed")
         with pytest.raises(ReplicaUnavailable):
             producer.send(TOPIC, b"none")

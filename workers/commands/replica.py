@@ -21,6 +21,7 @@ from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
+    from rmqclient.replication.acks.connected import Connected
     from rmqclient.replication.follower import Follower
     from rmqclient.workers.processes.logs import LogFormat
 
@@ -88,7 +89,11 @@ def show(root: Path | str, output: str, query: str | None) -> None:
         rows = [
             {"what": name, "value": value}
             for name, value in shown.items()
-            if not (is_primary and name in _OF_A_FOLLOWER)
+            if not (is_primary and name in _OF_A_FOLLOWER) and name != "replicas"
+        ]
+        rows += [
+            {"what": f"replica {each.address}", "value": _told(each)}
+            for each in (followed.replicas if followed else ())
         ]
         write([shown], output=output, query=query, rows=rows)
 
@@ -138,6 +143,13 @@ def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output
             f"{directory} follows {primary} from byte {found.cut_to}" + (f"; {kept} keeps the rest" if kept else ""),
             err=True,
         )
+
+
+def _told(replica: Connected) -> str:
+    """Return what is known of a replica that is connected, in a line."""
+    name = replica.copy or "a slave of RocketMQ"
+    behind = "has reported nothing yet" if replica.missing_bytes is None else f"{replica.missing_bytes} bytes missing"
+    return f"{name}, {behind}, reports from {replica.reports}"
 
 
 def _directory(root: Path | str) -> Path:

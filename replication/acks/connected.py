@@ -1,0 +1,103 @@
+"""Connected: which replicas a primary serves, in ``<root>/followers.json``, for whoever asks on its host.
+
+The process that serves them writes the file when one has come or gone, and every few seconds while there are any. What
+a killed process has left grows old, and is not believed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from rmqclient.errors import QueueError
+from rmqclient.replication.handshake import Wants
+from rmqclient.store import MessageStore, clock
+from rmqclient.store.settings import document
+
+if TYPE_CHECKING:
+    from rmqclient.replication.sender import Sender
+
+_FILE: Final = Path("followers.json")
+_LOOK_S: Final = 0.5
+_WRITE_S: Final = 5.0
+_OLD_MS: Final = 15_000
+"""A file that was not written for so long is of a process that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """One replica that is connected."""
+
+    address: str
+    """Where it connects from."""
+    copy: str
+    """Which copy it is, ``host:directory``; empty for a slave of RocketMQ."""
+    reports: str
+    """Where the bytes are that it reports: ``disk``, ``memory``, or ``nowhere`` for one that only looks."""
+    missing_bytes: int | None
+    """What it had not reported of the log; None before its first report."""
+
+
+def connected(root: Path) -> tuple[Connected, ...]:
+    """Return the replicas that a store had a few seconds ago at most; none when nobody serves it, or knows."""
+    try:
+        found: Any = orjson.loads(document.content(root / _FILE, missing=b"{}"))
+        if abs(clock.wall_ms() - found.get("written_ms", 0)) > _OLD_MS:
+            return ()
+        return tuple(Connected(**each) for each in found["replicas"])
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+        return ()
+
+
+class Connections:
+    """Keeps the list of one open store's connections. Ended by :meth:`close`."""
+
+    def __init__(self, store: MessageStore, senders: Callable[[], Sequence[Sender]]) -> None:
+        self._store = store
+        self._senders = senders
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmq-ha-list", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """List nobody any more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        (self._store.root / _FILE).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        known: list[tuple[str, bool]] = []
+        written = 0
+        while not self._ended.wait(_LOOK_S):
+            found = self._list()
+            present = [(each.address, each.missing_bytes is None) for each in found]
+            if present != known or (found and clock.wall_ms() - written > _WRITE_S * 1_000):
+                known, written = present, clock.wall_ms()
+                with suppress(QueueError):  # a full disk: the list grows old
+                    document.replace_file(self._store.root / _FILE, _rendered(found, written))
+
+    def _list(self) -> list[Connected]:
+        end = self._store.state.published_to
+        return [_of(sender, end) for sender in self._senders()]
+
+
+def _of(sender: Sender, end: int) -> Connected:
+    hello = sender.peer
+    looks = hello is not None and hello.wants != Wants.FOLLOW
+    reports = "nowhere" if looks else "disk" if sender.is_flushed else "memory"
+    missing = None if sender.reported is None else max(0, end - sender.reported)
+    return Connected(sender.name, "" if hello is None else hello.copy, reports, missing)
+
+
+def _rendered(found: Sequence[Connected], now_ms: int) -> bytes:
+    return orjson.dumps({"written_ms": now_ms, "replicas": [asdict(each) for each in found]})
