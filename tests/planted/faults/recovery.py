@@ -211,7 +211,7 @@ FAULTS = [
         old="        if own != self._received(start, len(own)):\n",
         new="        if len(own) != len(self._received(start, len(own))):\n",
         tests=RETURNING,
-        select="by_force",
+        select="two_copies_of_one_directory",
     ),
     Fault(
         name="a fence is a file only",

@@ -14,8 +14,8 @@ anything else                         nothing, a second delivery, or a refusal t
 ====================================  ==================================================================================
 
 A message that differs in one bit from what was stored, or comes from another queue, is never delivered. Nothing ends by
-a signal, hangs, or raises what is no error of the store. Each flip is looked at as a store that is opened afterwards
-(``opened``), and as one that is open already (``live``).
+a signal, hangs, or raises what is no error of the store. Each flip is looked at as a store that is opened afterwards,
+appended to and closed (``opened``), and as one that is open already (``live``).
 
 ``rounds`` is the number of flips of each target: all of its bits when it has fewer. The full run has room for all.
 """
@@ -118,7 +118,8 @@ class Bench:
             outcome = self._judge(target, found, reported)
             if outcome.startswith(PROBLEM):
                 return outcome
-            return _append_one(store) or self._judge_progress(target, progress, outcome)
+            outcome = _append_one(store) or self._judge_progress(target, progress, outcome)
+            return _close(store) or outcome
         finally:
             abandon(store)
 
@@ -246,6 +247,15 @@ def _append_one(store: MessageStore) -> str:
     messages = store.grant(slot, 1, TagSet(())).take(8, layout.ACK_WINDOW)
     if [message.body for message in messages] != [b"after"] or result.queue_offset != number:
         return f"{PROBLEM} what was appended afterwards was not delivered"
+    return ""
+
+
+def _close(store: MessageStore) -> str:
+    """Close the store in order; return what is wrong with that, or nothing."""
+    try:
+        store.close()
+    except QueueError as error:
+        return "" if str(store.root) in str(error) else f"{PROBLEM} no close: {error}"
     return ""
 
 
