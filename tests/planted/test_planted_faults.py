@@ -65,6 +65,16 @@ def test_the_tests_of_each_fault_and_its_name_are_there_once() -> None:
     assert {fault.tests for fault in FAULTS if not (ROOT / fault.tests).is_file()} == set()
 
 
+def test_each_fault_selects_some_of_its_tests() -> None:
+    listed = run_pytest(ROOT, "--collect-only", "-q", *sorted({fault.tests for fault in FAULTS})).stdout.lower()
+    found = [line.split("::", 1) for line in listed.splitlines() if "::" in line]
+    assert [
+        f"{fault.tests}: {fault.select}"
+        for fault in FAULTS
+        if not any(file == fault.tests and is_selected(test, fault.select) for file, test in found)
+    ] == []
+
+
 def planted(fault: Fault, top: Path) -> Path:
     """Return the top of a copy that has the fault; the kernel is compiled again when the fault is in its sources."""
     copied(top)
@@ -96,23 +106,18 @@ def copied(top: Path) -> Path:
 
 def run_tests(top: Path, tests: str, select: str = "") -> subprocess.CompletedProcess[str]:
     """Run tests of a copy up to the first failure, in a process of their own that sees nothing but the copy."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--random-seed",
-        "0",
-    ]
-    command += ["--hypothesis-profile", "planted", tests]
-    if select:
-        command += ["-k", select]
+    chosen = ["-k", select] if select else []
+    return run_pytest(top, "-q", "-x", "--random-seed", "0", "--hypothesis-profile", "planted", tests, *chosen)
+
+
+def run_pytest(top: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
     return subprocess.run(command, cwd=top, env=environment(), capture_output=True, text=True, check=False)
+
+
+def is_selected(test: str, select: str) -> bool:
+    """Tell whether an expression of ``-k`` selects a test; it knows ``and`` and ``or``, and no brackets."""
+    return any(all(word in test for word in each.split(" and ")) for each in select.split(" or "))
 
 
 def environment() -> dict[str, str]:
