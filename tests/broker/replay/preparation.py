@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from rmqclient import StoreConfig, TransactionConfig
+from rmqclient import RetentionConfig, StoreConfig, TransactionConfig
 from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader, encode
@@ -32,8 +32,13 @@ _OURS = -1
 
 _PATIENCE_S = 30.0
 
-CONFIG = StoreConfig(transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=500))
-"""The recorded brokers asked about transactions after two seconds."""
+CENTURY_H = 100 * 365 * 24
+
+CONFIG = StoreConfig(
+    transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=500),
+    retention=RetentionConfig(file_reserved_hours=CENTURY_H),
+)
+"""The recorded brokers asked about transactions after two seconds. Recorded messages grow older each day."""
 
 
 def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> None:
