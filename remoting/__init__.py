@@ -8,6 +8,7 @@ Nothing here opens a connection: a frame is bytes, a header is a mapping, a body
 ``declarations``  each request with its fields and those of its answer
 ``bodies``        what bodies hold
 ``codes``         the numbers of requests, answers and languages
-``errors``        bytes that are no frame, fields that do not fit, answers that say no
+``errors``        bytes that are not a frame, fields that do not fit, answers that say no
+``signature``     the access key and the signature of a request
 ================  ==================================================================
 """

@@ -25,11 +25,16 @@ Run the handlers with ``rmq run module:app --processes 2``.
 ``backend``                                  what producers and consumers ask of the place that keeps the messages
 ``admin``                                    what the command line shows and changes
 ``archive``, ``spark``                       what reads and writes the files of a store beside its users
-``store``, ``workers``                       packages of their own: the log on disk, and the command ``rmq``
+``steps``, ``tracing``                       results of durable steps; spans around sends and handlers
+``opening``, ``local``, ``cluster``          the backend for a name: a directory of this host, or a cluster
+``metrics``, ``health``, ``dashboard``       what a store counts, what is wrong with it, and both in a browser
+``frameworks``, ``live``, ``testing``        Django and others; handlers while they are written; handlers under test
+``store``, ``remoting``                      packages of their own: the log on disk; RocketMQ's protocol
+``replication``, ``broker``, ``workers``     a second host; ``rmq serve``; the command ``rmq``
 ===========================================  =========================================================================
 
-Applications use the names of this module, :mod:`rmqclient.errors`, :mod:`rmqclient.allocation` and
-:mod:`rmqclient.spark`.
+Applications use the names of this module, :mod:`rmqclient.errors`, :mod:`rmqclient.allocation`,
+:mod:`rmqclient.metrics`, :mod:`rmqclient.testing`, :mod:`rmqclient.frameworks` and :mod:`rmqclient.spark`.
 
 A name is imported when it is first used: the command ``rmq --help``, which lies in :mod:`rmqclient.workers`, is quick.
 """

@@ -12,6 +12,7 @@
 ``recovery``   from a directory that was left anyhow to a store that can be used
 ``inspect``    a store read without locks: views, dumps, invariants
 ``handles``    what producers and consumers hold: appenders and grants
+``samples``    what the processes share, read in one look
 =============  =====================================================================================================
 
 ``wire`` reads records that a broker sent, and writes what a client sends to it.

@@ -25,9 +25,7 @@ class Field:
     __slots__ = ("code", "meaning", "name", "size")
 
     def __init__(self, name: str, code: str, meaning: str) -> None:
-        self.name = name
-        self.code = code
-        self.meaning = meaning
+        self.name, self.code, self.meaning = name, code, meaning
         self.size = struct.calcsize("=" + code)
 
 

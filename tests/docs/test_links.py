@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,11 @@ def test_the_index_of_the_decisions_has_every_decision_with_its_title() -> None:
         assert f"{number}. [{title}]({page.name})" in index
 
 
-@pytest.mark.parametrize("package", ["store", "remoting", "rmqclient", "broker", "workers"])
+@pytest.mark.parametrize("package", ["store", "remoting", "rmqclient", "replication", "broker", "workers"])
 def test_the_architecture_names_every_room(package: str) -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    rooms = {path.parent.name for path in (REPOSITORY / package).rglob("*.py")}
+    _, _, section = page.partition(f"### `{package}/`")
+    named = "".join(re.findall(r"```\n.*?```|`[^`\n]+`", section.split("\n## ")[0].split("\n### ")[0], re.DOTALL))
+    rooms = {path.parent.name for path in (REPOSITORY / package).rglob("*.py")} - {package}
     files = {path.stem for path in (REPOSITORY / package).glob("*.py") if not path.stem.startswith("__")}
-    assert {name for name in rooms | files if name not in page} == set()
+    assert (rooms | files) - set(re.findall(r"\w+", named)) == set()
