@@ -1,4 +1,4 @@
-"""Errors of the protocol: bytes that are no frame, fields that do not fit, and answers that say no.
+"""Errors of the protocol: bytes that are not a frame, fields that do not fit, and answers that say no.
 
 ::
 

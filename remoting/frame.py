@@ -105,7 +105,7 @@ class Frame:
 def encode(frame: Frame) -> bytes:
     """Return the bytes of a frame.
 
-    Raises :class:`FrameError` if it is longer than 16 MiB, if a text is no UTF-8, or if the binary header has no room
+    Raises :class:`FrameError` if it is longer than 16 MiB, if a text is not UTF-8, or if the binary header has no room
     for a number.
     """
     header = _json_header(frame) if frame.serialization == Serialization.JSON else _binary_header(frame)
@@ -273,12 +273,12 @@ def _read_json(data: bytes, body: bytes) -> Frame:
     try:
         header = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise FrameError(f"a header that is no JSON ({error}): {data[:80]!r}") from error
+        raise FrameError(f"a header that is not JSON ({error}): {data[:80]!r}") from error
     if type(header) is not dict:
-        raise FrameError(f"a header that is no object of JSON: {data[:80]!r}")
+        raise FrameError(f"a header that is not a JSON object: {data[:80]!r}")
     fields = header.get("extFields") or {}
     if type(fields) is not dict:
-        raise FrameError(f"extFields is no object of JSON: {fields!r:.80}")
+        raise FrameError(f"extFields is not a JSON object: {fields!r:.80}")
     for value in fields.values():
         if type(value) is not str:
             fields = {name: _text_of(value) for name, value in fields.items() if value is not None}

@@ -7,7 +7,7 @@ def split(address: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``; an IPv6 host stands in brackets. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) <= 65_535:
-        raise ValueError(f"{address!r} is no HOST:PORT with a port from 1 to 65535")
+        raise ValueError(f"{address!r} is not HOST:PORT with a port from 1 to 65535")
     return host.strip("[]"), int(port)
 
 

@@ -63,11 +63,11 @@
     │   ├── BatchStoredInPart     the first messages of a batch are stored, the others are not, or may not be
     │   └── NotOnCluster          a cluster cannot do this; the text says what to do instead
     ├── ServeError                `rmq serve` cannot start, or go on, as it was told to
-    │   ├── CannotListen          the address is taken, or is none of this host
+    │   ├── CannotListen          the address is taken, or does not belong to this host
     │   ├── TlsUnusable           no certificate or no key in a file, or none can be made here
-    │   └── AccountsUnusable      the file of access keys cannot be read, or says what is no rule
+    │   └── AccountsUnusable      the file of access keys cannot be read, or has an invalid rule
     ├── RemotingError             the protocol was not followed, or a peer said no
-    │   ├── FrameError            bytes that are no frame, or a frame of more than 16 MiB
+    │   ├── FrameError            bytes that are not a frame, or a frame of more than 16 MiB
     │   ├── HeaderError           a field is missing, unknown or of a wrong type
     │   ├── BodyError             a body does not follow the format of its request
     │   └── AnswerError           a broker or name server says no; carries code, remark and address
@@ -457,7 +457,7 @@ class ServeError(QueueError):
 
 
 class CannotListen(ServeError):
-    """The address is taken, or is none of this host."""
+    """The address is taken, or does not belong to this host."""
 
 
 class TlsUnusable(ServeError, ValueError):
@@ -465,4 +465,4 @@ class TlsUnusable(ServeError, ValueError):
 
 
 class AccountsUnusable(ServeError, ValueError):
-    """The file of access keys cannot be read, or says something that is no rule."""
+    """The file of access keys cannot be read, or has an invalid rule."""

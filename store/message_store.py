@@ -186,7 +186,7 @@ class MessageStore:
         """Return what appends the log of the primary to a replica, for one process. Raises ValueError, StoreClosed."""
         self.check_usable()
         if not self.is_replica:
-            raise ValueError(f"{self.root} is no replica")
+            raise ValueError(f"{self.root} is not a replica")
         return ReplicaLog(self._parts)
 
     def appender(

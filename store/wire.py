@@ -135,7 +135,7 @@ def parse_offset_id(text: str) -> OffsetId:
             raise ValueError
         data = bytes.fromhex(text)
     except ValueError:
-        raise ValueError(f"{text[:80]!r} is no offset message id: it has 32 or 56 hexadecimal digits") from None
+        raise ValueError(f"{text[:80]!r} is not an offset message id: it has 32 or 56 hexadecimal digits") from None
     host, port, offset = data[:-12], data[-12:-8], data[-8:]
     return OffsetId(str(ipaddress.ip_address(host)), int.from_bytes(port, "big"), int.from_bytes(offset, "big"))
 

@@ -173,7 +173,7 @@ def _permission(text: str, account: str) -> Permission:
     for word in text.split("|"):
         name = word.strip()
         if name not in Permission.__members__:
-            raise ValueError(f"accessKey {account!r}: {text!r} is none of DENY, PUB, SUB, PUB|SUB")
+            raise ValueError(f"accessKey {account!r}: {text!r} is not one of DENY, PUB, SUB, PUB|SUB")
         found |= Permission[name]
     return found
 
@@ -183,6 +183,6 @@ def _rules(texts: list[str], account: str) -> dict[str, Permission]:
     for text in texts:
         name, equals, permission = text.partition("=")
         if not equals or not name.strip():
-            raise ValueError(f"accessKey {account!r}: {text!r} is no rule such as orders=PUB|SUB")
+            raise ValueError(f"accessKey {account!r}: {text!r} is not a rule; write one such as orders=PUB|SUB")
         rules[name.strip()] = _permission(permission, account)
     return rules

@@ -53,7 +53,7 @@ def _one(text: str) -> Matches:
     if len(parts) < 4 and parts[-1] == "*":
         parts += ["*"] * (4 - len(parts))
     if len(parts) != 4:
-        raise ValueError(f"{text!r} is no address, and no pattern of addresses such as 10.0.0.* or 10.0.0.1-20")
+        raise ValueError(f"{text!r} is neither an address nor a pattern such as 10.0.0.* or 10.0.0.1-20")
     ranges = [_range(part, text) for part in parts]
     return lambda host: _is_in(host, ranges)
 
@@ -61,12 +61,12 @@ def _one(text: str) -> Matches:
 def _range(part: str, text: str) -> range:
     found = _PART.fullmatch(part)
     if found is None:
-        raise ValueError(f"{text!r} is no pattern of addresses: {part!r} is neither a number, a range nor *")
+        raise ValueError(f"{text!r} is not a pattern of addresses: {part!r} is neither a number, a range nor *")
     if part == "*":
         return range(256)
     lowest, highest = int(found[1] or part), int(found[2] or part)
     if not lowest <= highest <= 255:
-        raise ValueError(f"{text!r} is no pattern of addresses: {part!r} does not lie between 0 and 255")
+        raise ValueError(f"{text!r} is not a pattern of addresses: {part!r} does not lie between 0 and 255")
     return range(lowest, highest + 1)
 
 

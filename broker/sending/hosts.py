@@ -17,7 +17,7 @@ STORE_HOST_IS_IPV6 = 0x20
 def packed(address: Address) -> bytes:
     """Return 4 bytes of an IPv4 address, or 16 of another one, and the port in 4.
 
-    A name that is no number, as ``--advertise`` may give it, is looked up once; one that nobody knows counts as
+    A name that is not a number, as ``--advertise`` may give it, is looked up once; one that nobody knows counts as
     127.0.0.1.
     """
     return _number_of(address.host) + address.port.to_bytes(4, "big")

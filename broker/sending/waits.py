@@ -42,7 +42,7 @@ NO_WAIT: Final = Wait()
 
 
 def wait_of(properties: Mapping[str, str], now_ms: int | None = None) -> Wait:
-    """Return how long a message asks to wait. Raises AnswerError for a level or a time that is no number."""
+    """Return how long a message asks to wait. Raises AnswerError for a level or a time that is not a number."""
     if "DELAY" in properties:
         level = _number(properties["DELAY"], ResponseCode.SYSTEM_ERROR, "a delay level")
         if level > 0:
@@ -67,7 +67,7 @@ def _until(name: str, text: str, now_ms: int) -> Wait:
 
 def _number(text: str, code: ResponseCode, what: str) -> int:
     if not _NUMBER.fullmatch(text):
-        raise AnswerError(code, f"{what}: {text[:80]!r} is no number")
+        raise AnswerError(code, f"{what}: {text[:80]!r} is not a number")
     return int(text)
 
 

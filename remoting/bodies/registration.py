@@ -46,7 +46,7 @@ class Registration(Body):
             opener = zlib.decompressobj()
             content = opener.decompress(body, MOST_OPENED_BYTES)
         except zlib.error as error:
-            raise BodyError(f"a registration of {len(body)} bytes is no zlib stream: {error}") from error
+            raise BodyError(f"a registration of {len(body)} bytes is not a zlib stream: {error}") from error
         if not opener.eof:
             raise BodyError(f"a registration of {len(body)} bytes ends too soon, or opens to over {MOST_OPENED_BYTES}")
         parts = _Parts(content)

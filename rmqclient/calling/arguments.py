@@ -161,7 +161,7 @@ def check_function(function: object) -> None:
     Annotations whose names are not defined yet pass: :func:`arguments_of` resolves them when the handler is run.
     """
     if not callable(function):
-        raise HandlerError(f"{function!r} is no function: {_EXPECTED}")
+        raise HandlerError(f"{function!r} is not a function: {_EXPECTED}")
     name = function_name(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise HandlerError(f"handler {name} contains `yield`, so calling it would run nothing of it: {_EXPECTED}")

@@ -77,7 +77,7 @@ class Hook:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise HandlerError(f"{self.kind} {self.function!r} is no function")
+            raise HandlerError(f"{self.kind} {self.function!r} is not a function")
         name = f"{self.kind.replace('_', ' ')} {function_name(self.function)}"
         is_generator = inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function)
         if self.kind in ("import", "startup", "shutdown") and is_generator:

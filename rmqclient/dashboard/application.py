@@ -57,7 +57,7 @@ class Dashboard:
         self._inside = _pages(self.desk)
         self._gate = Gate(self._inside, token=self.token, guarded=guarded, hosts=hosts, locked=_locked)
         if token is None and not guarded:
-            _log.warning("the dashboard of %s is open to who adds ?token=%s", self.desk.name, self.token)
+            _log.warning("the dashboard of %s is open to anyone who adds ?token=%s", self.desk.name, self.token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one connection."""

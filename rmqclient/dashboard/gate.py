@@ -80,7 +80,7 @@ class Gate:
         """Return the answer to a request under a foreign name, or one that another site has made."""
         host = headers.get("host", "").lower()
         if host not in self._hosts and _name_of(host) not in self._hosts:
-            return PlainTextResponse(f"{host!r} is no name of this dashboard: see --allowed-host\n", 421)
+            return PlainTextResponse(f"{host!r} is not a name of this dashboard: see --allowed-host\n", 421)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         if origin is not None and urlsplit(origin).netloc.lower() != host:
             return PlainTextResponse(f"a page of {origin!r} may ask nothing here\n", 403)

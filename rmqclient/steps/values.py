@@ -35,7 +35,7 @@ class Coding(NamedTuple):
         form = self.form or _form_of(value)
         try:
             if form == "text" and not isinstance(value, str):
-                raise TypeError("it is no str")
+                raise TypeError("it is not a str")
             body = encode_json(value) if form == "json" else encode_body(value)
             back = self._decoded(form, body)
         except MessageRejected as error:

@@ -59,7 +59,7 @@ class Snapshot(Mapping[str, Any]):
             return self._decode(value)
         except Exception as error:
             raise BodyUnreadable(
-                f"the value of key {key!r} of topic {self.topic!r} is no {_name_of(self.value_type)}: {error}; "
+                f"the value of key {key!r} of topic {self.topic!r} is not a {_name_of(self.value_type)}: {error}; "
                 "stored() returns its bytes"
             ) from error
 

@@ -158,7 +158,7 @@ def open_plain(path: Path, flags: int) -> int:
         with store_errors(f"{path} cannot be looked at"):
             status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise StoreUnusable(f"{path} is no plain file, and a store holds nothing else")
+            raise StoreUnusable(f"{path} is not a plain file: a store holds plain files only")
         check_owner(path, status)
     except BaseException:
         os.close(descriptor)

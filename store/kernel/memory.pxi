@@ -140,7 +140,7 @@ cdef class Words:
 
     cdef unsigned char *word(self, Py_ssize_t at, int size) except NULL:
         if at < 0 or at + size > self.mapping.size or at % size:
-            raise ValueError(f"byte {at} is no aligned word of {size} bytes in {self.mapping.size}")
+            raise ValueError(f"byte {at} is not an aligned word of {size} bytes in {self.mapping.size}")
         return self.mapping.address + at
 
     def load(self, Py_ssize_t at):

@@ -54,7 +54,7 @@ def is_batch(message: ReceivedMessage) -> bool:
 
 
 def opened(message: ReceivedMessage) -> Sequence[ReceivedMessage]:
-    """Return the messages of a record: those of a batch, or the record itself if it is no batch or cannot be opened."""
+    """Return the messages of a record: those of a batch, or the record itself if it is none or cannot be opened."""
     if is_batch(message):
         try:
             return inner_messages(message)

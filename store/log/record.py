@@ -61,7 +61,7 @@ _REASONS = {
     FOUND["BAD_OFFSET"]: "the stored commit_log_offset is not where the record stands",
     FOUND["BAD_BODY_CRC"]: "the CRC of the body does not match",
     FOUND["BAD_CRC"]: "the CRC of the record does not match",
-    FOUND["BAD_TOPIC"]: "the topic is no name",
+    FOUND["BAD_TOPIC"]: "the topic is not a valid name",
 }
 
 

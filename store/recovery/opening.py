@@ -88,7 +88,7 @@ def settle_config(root: Path, config: StoreConfig | None) -> StoreConfig:
     if recorded is None:
         recorded = asked
     if config is not None and recorded != asked:
-        raise ConfigMismatch(f"{root} was made with {recorded}, asked for {asked}: open it with config=None")
+        raise ConfigMismatch(f"{root} was made with {recorded}, but {asked} was asked for: open it with config=None")
     if not (root / STORE_SETTINGS_FILE).exists():
         store_settings.write_store_settings(root, recorded)
     largest_body = recorded.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size

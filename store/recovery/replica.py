@@ -33,7 +33,7 @@ _TIMEOUT_S = 120.0
 def become_replica(root: Path, config: StoreConfig | None, mark: ReplicaMark) -> None:
     """Let a directory follow a primary, for good; it is made when it is missing.
 
-    Raises StoreUnusable for a store that has messages and is no replica, StoreInUse while a process has it open, and
+    Raises StoreUnusable for a store that has messages and is not a replica, StoreInUse while a process has it open, and
     what opening raises.
     """
     make_root(root, create=True)
@@ -86,7 +86,7 @@ def promote(root: Path) -> ReplicaMark:
     with _alone(root):
         mark = replica_mark.read_mark(root)
         if mark is None:
-            raise StoreUnusable(f"{root} is no replica: nothing was changed")
+            raise StoreUnusable(f"{root} is not a replica: nothing was changed")
         known = begin_lineage(root)
         newest = max(known.newest, mark.epoch)
         number = newest + 1 if mark.kind is Kind.UNSETTLED else after_promotion(newest)

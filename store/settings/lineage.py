@@ -171,7 +171,7 @@ def _parse(content: bytes, path: Path) -> Epochs:
         epochs = tuple(Epoch(*map(int, line.split("-"))) for line in lines)
         is_whole = len(epochs) == int(count) and int(crc) in (0, zlib.crc32(_lines_of(content)) & _CRC_BITS)
     except (ValueError, TypeError) as error:
-        raise StoreCorrupt(path, 0, f"is no list of epochs: {error}") from error
+        raise StoreCorrupt(path, 0, f"is not a list of epochs: {error}") from error
     if not is_whole or list(epochs) != sorted(set(epochs)):
         raise StoreCorrupt(path, 0, "the list of epochs is damaged")
     return epochs

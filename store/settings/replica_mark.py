@@ -101,7 +101,7 @@ def check_primary(root: Path, *, is_replica: bool) -> None:
     mark = read_mark(root)
     if mark is not None and mark.kind is Kind.FENCED:
         raise StoreFenced(
-            f"{root} is no primary any more: {mark.primary} has epoch {mark.epoch}. Nothing was changed. Send and "
+            f"{root} is no longer a primary: {mark.primary} has epoch {mark.epoch}. Nothing was changed. Send and "
             "consume there; `rmq replica rejoin` makes this store its replica"
         )
     if mark is not None and mark.kind is Kind.UNSETTLED:

@@ -48,7 +48,7 @@ def test_workers_are_looked_into_restarted_and_scaled(tmp_path: Path, variables:
 
         # What is no worker gets no signal
         refused = worker(supervised, "worker", "restart", str(supervised.process.pid))
-        assert (refused.returncode, "is no worker of this store" in refused.stderr) == (1, True)
+        assert (refused.returncode, "is not a worker of this store" in refused.stderr) == (1, True)
     finally:
         supervised.process.terminate()
         supervised.process.wait(30)

@@ -97,7 +97,7 @@ def address(text: str) -> tuple[str, int]:
     """``host:port`` to listen on, or ``[::1]:port``; port 0 takes a free one. Raises ``click.BadParameter``."""
     host, separator, port = text.rpartition(":")
     if not separator or not host or not port.isdecimal() or int(port) > 65_535:
-        raise click.BadParameter(f"{text!r} is no HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5558")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5558")
     return host.strip("[]"), int(port)
 
 

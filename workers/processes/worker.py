@@ -154,7 +154,7 @@ def _deliver(
     try:
         consumer.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the same
-        _log.error("the worker stops, although %s", _told(error), exc_info=error)
+        _log.error("the worker stops; closing it failed: %s", _told(error), exc_info=error)
     if left:
         _log.warning("%d messages were still in flight after %.1f s; they are delivered again", left, timeout_s)
         return WorkerExit.UNFINISHED

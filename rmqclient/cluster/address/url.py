@@ -190,7 +190,7 @@ def _address(url: str, text: str) -> str:
     found = _HOST.fullmatch(text.strip())
     port = int(found["port"] or DEFAULT_PORT) if found else 0
     if found is None or not 0 < port <= 65535:
-        raise InvalidURL(f"{_shown(url)}: {text!r} is no host:port; the port is from 1 to 65,535")
+        raise InvalidURL(f"{_shown(url)}: {text!r} is not host:port; the port is from 1 to 65,535")
     return f"{found['host']}:{port}"
 
 

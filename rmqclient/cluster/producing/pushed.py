@@ -65,4 +65,4 @@ def _host(text: str) -> bytes:
     try:
         return ipaddress.ip_address(host.strip("[]")).packed + int(port).to_bytes(4, "big")
     except (ValueError, OverflowError) as error:
-        raise BodyError(f"{text!r:.80} is no ip:port") from error
+        raise BodyError(f"{text!r:.80} is not ip:port") from error

@@ -88,7 +88,7 @@ class Options:
         for name in options:
             if name not in names:
                 near = difflib.get_close_matches(str(name), names) or names
-                raise ValueError(f"{name!r} is no option of this backend: use {' or '.join(near)}")
+                raise ValueError(f"{name!r} is not an option of this backend: use {' or '.join(near)}")
         return cls(**options)
 
     @property
@@ -142,7 +142,7 @@ class RmqBackend(BaseTaskBackend):
         """Raise InvalidTask for a task that this backend cannot run."""
         super().validate_task(task)
         if task.queue_name not in self.queues:
-            raise InvalidTask(f"Queue {task.queue_name!r} is none of QUEUES of {self.alias!r}: add it there.")
+            raise InvalidTask(f"Queue {task.queue_name!r} is not in QUEUES of {self.alias!r}: add it there.")
 
     def enqueue(self, task: Task, args: Iterable[Any], kwargs: dict[str, Any]) -> TaskResult:
         """Send a task, by the present transaction or at once, and return its result, which is not there yet."""

@@ -107,7 +107,7 @@ def _task(sent: dict[str, Any]) -> Task:
         ) from error
     if not isinstance(task, Task):
         kind = type(task).__name__
-        raise LookupError(f"{path} is no task but {kind}: decorate it with @task")  # noqa: TRY004 - its name is wrong
+        raise LookupError(f"{path} is a {kind}, not a task: decorate it with @task")  # noqa: TRY004 - its name is wrong
     run_after = sent["run_after"] and parse_datetime(sent["run_after"])
     return dataclasses.replace(task, backend=sent["backend"], queue_name=sent["queue_name"], run_after=run_after)
 

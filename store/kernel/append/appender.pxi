@@ -266,7 +266,7 @@ cdef class Appender:
 
     cdef int check_word(self, Py_ssize_t at) except -1:
         if not 0 < at <= self.shared.size - 8 or at % 8:
-            raise ValueError(f"byte {at} is no word of the runtime file")
+            raise ValueError(f"byte {at} is not a word of the runtime file")
         return 0
 
     cdef int check_file_size(self, _Staging staging) except -1:

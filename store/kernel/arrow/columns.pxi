@@ -69,7 +69,7 @@ cdef class Columns:
         self.columns[COLUMN_VALUE].has_nulls = null_unreadable
         for name in names:
             if name not in COLUMNS:
-                raise ValueError(f"{name!r} is no column: those are {', '.join(COLUMNS)}")
+                raise ValueError(f"{name!r} is not a column: those are {', '.join(COLUMNS)}")
             self.columns[<int>COLUMNS.index(name)].is_wanted = True
         if self.columns[COLUMN_PROPERTIES].is_wanted:
             self.columns[PROPERTY_NAMES].is_wanted = self.columns[PROPERTY_VALUES].is_wanted = True

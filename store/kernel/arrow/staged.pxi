@@ -133,7 +133,9 @@ cdef class Stager:
         try:
             topic.name = text.decode()
         except UnicodeDecodeError:
-            raise MessageRejected(f"{self.here()}: topic {text[:60]!r} is no text: a topic is 1 to 127 of %a-zA-Z0-9_-") from None
+            raise MessageRejected(
+                f"{self.here()}: topic {text[:60]!r} is not text: a topic is 1 to 127 of %a-zA-Z0-9_-"
+            ) from None
         topic.text = text
         topic.turn = <unsigned int>self.part
         topic.queue_count = self.queue_count_of(topic.name)
@@ -190,7 +192,9 @@ cdef class Stager:
                 f"{self.here()}: {what} {at[:min(size, 80)]!r} holds byte 0x01 or 0x02, which separate properties on disk: "
                 "remove it")
         if problem == IS_NO_UTF8:
-            raise MessageRejected(f"{self.here()}: {what} {at[:min(size, 80)]!r} is no UTF-8: encode it, as by base64(...) or hex(...)")
+            raise MessageRejected(
+                f"{self.here()}: {what} {at[:min(size, 80)]!r} is not UTF-8: encode it, as by base64(...) or hex(...)"
+            )
         return 0
 
     cdef Py_ssize_t pairs_size(self, Pairs *pairs, int64_t row) except -1:

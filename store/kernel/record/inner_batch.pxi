@@ -91,7 +91,7 @@ def inner_messages(ReceivedMessage record not None):
     cdef Frame frame
     cdef list messages = []
     if not is_inner_batch(record.at):
-        raise ValueError(f"{record!r} is no batch")
+        raise ValueError(f"{record!r} is not a batch")
     if topic_size > 127:
         raise BodyUnreadable(f"a batch cannot be opened: its topic has {topic_size} bytes")
     while position < content_size:

@@ -64,7 +64,7 @@ cdef class PlainSends:
                  str added not None, list template not None, int language, int version, list tail not None,
                  Py_ssize_t most_frame_bytes):
         if not 0 <= changes_at <= shared.size - 4:
-            raise ValueError(f"byte {changes_at} is no word of the runtime file")
+            raise ValueError(f"byte {changes_at} is not a word of the runtime file")
         self.appender = appender
         self.shared = shared
         self.changes_at = changes_at

@@ -266,7 +266,7 @@ cdef class RecordReader:
 
 
 cdef object unwrapped_for(ReceivedMessage record):
-    """The messages of a batch, each with the place of the batch; the record itself if it is no batch or cannot be opened."""
+    """The messages of a batch, each with the place of the batch; the record itself if it is none or cannot be opened."""
     if not is_inner_batch(record.at):
         return (record,)
     try:

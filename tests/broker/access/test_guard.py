@@ -135,7 +135,7 @@ def test_a_changed_file_is_read_again_and_one_with_a_mistake_is_not(
         ({"secretKey": "", "accessKey": "billing"}, "either a secretKey or a hashedSecretKey"),
         (account(hashedSecretKey="0" * 40), "either a secretKey or a hashedSecretKey"),
         ({"accessKey": "billing", "hashedSecretKey": "zz"}, "40 digits"),
-        (account(defaultTopicPerm="ALL"), "'ALL' is none of DENY"),
+        (account(defaultTopicPerm="ALL"), "'ALL' is not one of DENY"),
         (account(topicPerms=["orders"]), "'orders' is no rule"),
         (account(topicPerm=[]), "unknown field"),
         (account("a"), "at least 6"),

@@ -120,8 +120,8 @@ def test_a_retry_topic_is_made_even_when_topics_are_not(tmp_path: Path) -> None:
                 "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.9:40000"
             ),
         ),
-        ({"properties": "DELAY\x01soon"}, 1, "a delay level: 'soon' is no number"),
-        ({"properties": "TIMER_DELIVER_MS\x01soon"}, 13, "timer message illegal: 'soon' is no number"),
+        ({"properties": "DELAY\x01soon"}, 1, "a delay level: 'soon' is not a number"),
+        ({"properties": "TIMER_DELIVER_MS\x01soon"}, 13, "timer message illegal: 'soon' is not a number"),
     ],
 )
 def test_a_broker_refuses(client: Asking, fields: dict[str, Any], code: int, remark: str) -> None:

@@ -114,7 +114,7 @@ def generates() -> Iterator[None]:
         (lambda app: app.lifespan, no_generator_later, "must contain one `yield`"),
         (lambda app: app.send_middleware, later, "one `yield` and no `async`"),
         (lambda app: app.on_startup, generates, "use @app.lifespan"),
-        (lambda app: app.on_shutdown, 5, "is no function"),
+        (lambda app: app.on_shutdown, 5, "is not a function"),
     ],
 )
 def test_a_function_that_cannot_be_a_hook_is_refused_where_it_is_registered(

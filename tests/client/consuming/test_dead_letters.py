@@ -209,7 +209,7 @@ def test_a_dead_letter_that_is_not_there_is_one_line(store: MessageStore) -> Non
 
 
 def test_exported_letters_are_sent_again_as_they_were(store: MessageStore, tmp_path: Path) -> None:
-    # Given a dead letter whose body is no text, beside the others
+    # Given a dead letter whose body is not text, beside the others
     with Producer(store) as producer:
         odd = Message("a", b"\xff\x00", tags="paid", keys=["k9"], properties={"tenant": "acme"})
         sent = producer.send(odd, "A-17")

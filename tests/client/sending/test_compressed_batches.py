@@ -322,7 +322,7 @@ def unopenable(store: MessageStore, producer: Producer) -> SendResult:
     """Send a batch of which nothing can be made."""
     producer.create_topic("t", 1)
     appender = store.appender(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
-    packed = compress(b"this is no batch", Compression.ZSTD), Compression.ZSTD.value
+    packed = compress(b"this is not a batch", Compression.ZSTD), Compression.ZSTD.value
     return appender.append_inner_batch(
         [Message("t", b"lost", properties={"number": "0"})], lambda _: packed, most_bytes=99
     )[0]

@@ -103,7 +103,7 @@ BAD_MESSAGES = {
     "a reserved property": (Message("t", b"", properties={"TAGS": "a"}), MessageRejected, "TAGS"),
     "an empty property": (Message("t", b"", properties={"k": ""}), MessageRejected, "empty"),
     "a lone surrogate": (Message("t", b"", tags="\ud800"), MessageRejected, "UTF-8"),
-    "a body that is no JSON": (Message("t", {"x": object()}), MessageRejected, "dict"),
+    "a body that is not JSON": (Message("t", {"x": object()}), MessageRejected, "dict"),
 }
 
 

@@ -84,7 +84,7 @@ FAULTS = [
         select="becomes_its_messages",
     ),
     Fault(
-        name="a broker's record may have a topic that is no text",
+        name="a broker's record may have a topic that is not text",
         file="store/kernel/record/frame.pxi",
         old="    if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):\n        return BAD_TOPIC\n",
         new="",

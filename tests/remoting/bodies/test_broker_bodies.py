@@ -108,7 +108,7 @@ def sized(part: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"nothing", "is no zlib stream"),
+        (b"nothing", "is not a zlib stream"),
         (REGISTRATION.encode_compressed()[:-4], "ends too soon, or opens to over"),
         (zlib.compress(b"\0\0"), "ends too soon, at byte 0"),
         (zlib.compress(struct.pack(">i", 9) + b"{}"), "says 9 bytes at byte 4, and has 2"),

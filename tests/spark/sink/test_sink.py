@@ -200,7 +200,7 @@ def test_a_key_of_bytes_must_be_text(tmp_path: Path) -> None:
     batch = pa.record_batch([pa.array([b"1"]), pa.array([b"\xff\xfe"])], ["value", "key"])
     schema = StructType([StructField("value", BinaryType()), StructField("key", BinaryType())])
     writer = BatchWriter({"path": str(tmp_path / "s"), "topic": "out"}, schema, overwrite=False)
-    with pytest.raises(MessageRejected, match=r"row 0 of part 0: key .* is no UTF-8: encode it"):
+    with pytest.raises(MessageRejected, match=r"row 0 of part 0: key .* is not UTF-8: encode it"):
         staged(writer, 0, batch)
 
 

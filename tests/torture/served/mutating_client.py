@@ -56,7 +56,7 @@ class Seen:
     """What one client saw.
 
     ``counts`` has ``read`` requests and how many of these came in ``bulk``, ``connections`` and how many of these were
-    ``closed`` behind bytes that are no frame, ``frames`` that came back, ``answers`` that were read, and of these
+    ``closed`` behind bytes that are not a frame, ``frames`` that came back, ``answers`` that were read, and of these
     ``success``.
     """
 
@@ -177,7 +177,7 @@ class _Connection:
                 return
 
     def _break(self, broken: bytes) -> None:
-        """Send bytes that are no frame, which end the connection."""
+        """Send bytes that are not a frame, which end the connection."""
         with suppress(ConnectionError, Ended):
             self._sock.sendall(broken)
             self._sock.shutdown(socket.SHUT_WR)

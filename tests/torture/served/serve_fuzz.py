@@ -2,7 +2,7 @@
 
 Each client has one connection after the other, and asks something plain behind each batch. A server answers the
 requests of a connection in their order, so this answer says that everything before it was read; a request is counted
-when it has come. A connection goes on until it was sent bytes that are no frame. What comes back meanwhile must be
+when it has come. A connection goes on until it was sent bytes that are not a frame. What comes back meanwhile must be
 frames whose codes RocketMQ knows. At the end the server must live, have written nothing outside of its directory,
 logged no trace, and take no more memory than it took after the first tenth.
 """
@@ -58,7 +58,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         "frames that came back": counts["frames"],
         "of these, answers that were read": counts["answers"],
         "of these, success": counts["success"],
-        "connections that ended with bytes that are no frame": counts["closed"],
+        "connections that ended with bytes that are not a frame": counts["closed"],
         "requests a second": round(counts["read"] / seconds),
         "memory of the server after a tenth, MiB": round(_early(rss) / 1024, 1),
         "memory of the server at the end, MiB": round(rss[-1] / 1024, 1),

@@ -341,7 +341,7 @@ def test_a_generator_is_refused_because_calling_it_runs_nothing(app: App, functi
 
 @pytest.mark.parametrize("function", [5, None, "handle"])
 def test_what_cannot_be_called_is_refused(app: App, function: Any) -> None:
-    with pytest.raises(HandlerError, match="is no function"):
+    with pytest.raises(HandlerError, match="is not a function"):
         app.handler("orders", group="billing")(function)
 
 

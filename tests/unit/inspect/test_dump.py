@@ -206,7 +206,7 @@ def test_a_topic_that_is_no_name_is_damage(tmp_path: Path) -> None:
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.replace("ö".encode(), b"\xc3o").ljust(4096, b"\0"))
     lines, (damage,) = dumped(tmp_path)
     assert [line["topic"] for line in lines] == [ORDERS, PAYMENTS]
-    assert "the topic is no name" in damage
+    assert "the topic is not a valid name" in damage
 
 
 # --- the command ----------------------------------------------------------------------------------

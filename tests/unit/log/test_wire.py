@@ -178,9 +178,9 @@ def test_a_topic_that_is_longer_than_the_record_is_refused(size: int) -> None:
 @pytest.mark.parametrize("topic", [b"\xff\xff\xff", b"\xc3A\xc3"])
 def test_a_topic_that_is_no_text_is_refused(topic: bytes) -> None:
     data = encoded(dataclasses.replace(RETRY, topic="TTT", properties=b""))
-    with pytest.raises(RecordsDamaged, match="the topic is no name"):
+    with pytest.raises(RecordsDamaged, match="the topic is not a valid name"):
         decode_records(data.replace(b"TTT", topic))
-    with pytest.raises(RecordsDamaged, match="the topic is no name"):
+    with pytest.raises(RecordsDamaged, match="the topic is not a valid name"):
         decode_records(long_topic(RETRY, ""))
 
 

@@ -237,7 +237,7 @@ def test_two_readings_of_one_reader_do_not_mix(root: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "limits", "told"),
     [
-        (pa.schema([("body", pa.binary())]), {}, "'body' is no column"),
+        (pa.schema([("body", pa.binary())]), {}, "'body' is not a column"),
         (pa.schema([("offset", pa.int32())]), {}, "column offset is of type int64, not int32"),
         (pa.schema([("value", pa.string())]), {}, "column value is of type binary, not string"),
         (FULL, {"rows": 0}, "rows=0"),

@@ -88,7 +88,7 @@ def message_signal(message_id: str, name: str, payload: str, group: str, root: P
     try:
         value = json.loads(payload)
     except ValueError as error:
-        raise click.BadParameter(f"{payload!r} is no JSON ({error}); a text needs its quotes: '\"yes\"'") from error
+        raise click.BadParameter(f"{payload!r} is not JSON ({error}); a text needs its quotes: '\"yes\"'") from error
     with opened_backend(root) as backend:
         was_waiting = signal(backend, group, message_id, name, value)
     click.echo("stored; the message was waiting and goes on" if was_waiting else "stored; nobody waits for it yet")

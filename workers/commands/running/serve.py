@@ -167,5 +167,5 @@ def _address(text: str) -> Address:
 
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise click.BadParameter(f"{text!r} is no HOST:PORT with a port from 0 to 65535")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
     return Address(host.strip("[]"), int(port))

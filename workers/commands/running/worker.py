@@ -129,7 +129,8 @@ def _one(root: Path, pid: int) -> Worker:
     for each in found:
         if each.pid == pid:
             return each
-    raise click.ClickException(f"{pid} is no worker of this store here; these are: {[each.pid for each in found]}")
+    ours = [each.pid for each in found]
+    raise click.ClickException(f"{pid} is not a worker of this store; its workers here are: {ours}")
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
