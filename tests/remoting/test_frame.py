@@ -110,7 +110,7 @@ def test_what_a_header_leaves_out_has_javas_default() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (header("hello"), "no JSON"),
+        (header("hello"), "not JSON"),
         (header("[1]"), "not a JSON object"),
         (header("{}"), "code of a header is None"),
         (header('{"code":"10"}'), "code of a header is '10'"),

@@ -136,11 +136,11 @@ def test_a_changed_file_is_read_again_and_one_with_a_mistake_is_not(
         (account(hashedSecretKey="0" * 40), "either a secretKey or a hashedSecretKey"),
         ({"accessKey": "billing", "hashedSecretKey": "zz"}, "40 digits"),
         (account(defaultTopicPerm="ALL"), "'ALL' is not one of DENY"),
-        (account(topicPerms=["orders"]), "'orders' is no rule"),
+        (account(topicPerms=["orders"]), "'orders' is not a rule"),
         (account(topicPerm=[]), "unknown field"),
         (account("a"), "at least 6"),
         (account(whiteRemoteAddress="10.0.0.300"), "between 0 and 255"),
-        (account(whiteRemoteAddress="host"), "no address"),
+        (account(whiteRemoteAddress="host"), "neither an address"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused_with_its_place(tmp_path: Path, entry: dict[str, Any], why: str) -> None:

@@ -43,7 +43,7 @@ def test_only_those_with_a_key_are_answered(tmp_path: Path) -> None:
 def test_a_file_of_keys_with_a_mistake_keeps_the_server_from_starting(tmp_path: Path) -> None:
     acl = tmp_path / "acl.json"
     acl.write_text(json.dumps({"accounts": [account(topicPerms=["orders"])]}), encoding="utf-8")
-    assert "'orders' is no rule" in refused(str(tmp_path / "store"), "--acl", str(acl), "--listen", "127.0.0.1:0")
+    assert "'orders' is not a rule" in refused(str(tmp_path / "store"), "--acl", str(acl), "--listen", "127.0.0.1:0")
 
 
 def test_a_server_without_a_certificate_makes_one(tmp_path: Path) -> None:

@@ -128,6 +128,26 @@ def test_everybody_is_told_that_a_client_has_gone_even_if_one_of_them_fails(capl
     assert "planted" in caplog.text
 
 
+def test_the_look_at_the_connections_goes_on_after_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    looked = threading.Event()
+
+    class Failing:
+        def look(self, now: float) -> None:
+            raise RuntimeError("planted")
+
+    class Looked:
+        def look(self, now: float) -> None:
+            looked.set()
+
+    with loopback(echo, Limits(frame_s=0.05)) as server:
+        server.on_loop(lambda: server.opened.watched.update((Failing(), Looked(), Failing())))
+        for _ in range(3):
+            assert looked.wait(PATIENCE_S)
+            looked.clear()
+        server.on_loop(lambda: server.opened.watched.clear())
+    assert "planted" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("sent", "why"),
     [
@@ -135,7 +155,7 @@ def test_everybody_is_told_that_a_client_has_gone_even_if_one_of_them_fails(capl
         (struct.pack(">i", -1), "-1 bytes is announced"),
         (struct.pack(">iI", 9 << 20, 2 << 20), "a header of 2,097,152 bytes is announced"),
         (b"GET / HTTP/1.1\r\n\r\n", "is announced"),
-        (struct.pack(">iI", 8, 4) + b"[[[[", "no JSON"),
+        (struct.pack(">iI", 8, 4) + b"[[[[", "not JSON"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "speaks TLS"),
     ],
 )

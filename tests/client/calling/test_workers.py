@@ -47,4 +47,4 @@ def test_a_worker_whose_lifespan_fails_says_which_and_is_started_again(
     (tmp_path / "fail-at-end").touch()
     run.process.send_signal(signal.SIGTERM)
     assert run.exit_code() == 0
-    run.logged(r"the worker stops, although lifespan function .*made failed; ConnectionError: it has gone")
+    run.logged(r"the worker stops; closing it failed: lifespan function .*made failed; ConnectionError: it has gone")

@@ -219,7 +219,7 @@ def test_a_body_that_is_no_value_of_its_type_is_an_error_of_its_key_alone(
     with Table(store, TOPIC, value_type=Quote) as prices:
         assert prices["good"] == Quote(1.0, 2.0)
         assert "bad" in prices
-        with pytest.raises(BodyUnreadable, match="'bad' of topic 'prices' is no Quote"):
+        with pytest.raises(BodyUnreadable, match="'bad' of topic 'prices' is not a Quote"):
             prices["bad"]
         assert prices.stored("bad") == b"{"
         prices.wait_for(put(producer, "bad", Quote(3.0, 4.0)), LONG_S)

@@ -153,7 +153,7 @@ def test_a_bomb_is_refused_at_its_cap_and_so_is_one_of_too_many_messages() -> No
 def test_a_record_that_is_no_batch_stands_for_itself() -> None:
     message = batch(b"body", 0)
     assert opened(message) == (message,)
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="not a batch"):
         inner_messages(message)
 
 
