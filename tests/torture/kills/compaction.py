@@ -27,8 +27,8 @@ from tests.torture.kills.child_compaction import BLOCK, QUEUES, TOPIC, Order, qu
 from tests.torture.result import Result, Rig
 
 CLAIM = (
-    "Whichever process is killed, and wherever, a compact topic that is read from its oldest message, or on from anywhere, gives the "
-    "latest value of every key, with its queue offset, and no deleted key."
+    "Whichever process is killed, and wherever, a compact topic that is read from its oldest message, or on from "
+    "anywhere, gives the latest value of every key, with its queue offset, and no deleted key."
 )
 
 _KEYS_PER_BLOCK = 10

@@ -35,8 +35,8 @@ from tests.torture.kills.delay_history import Copy, Fate, Handled, Judgement, Na
 from tests.torture.result import Result, Rig
 
 CLAIM = (
-    "Whichever process is killed, and whenever, no message with a delay is early, none is lost, none is delivered twice, none that was "
-    "cancelled comes, and only what a killed consumer was handling is handled again."
+    "Whichever process is killed, and whenever, no message with a delay is early, none is lost, none is delivered "
+    "twice, none that was cancelled comes, and only what a killed consumer was handling is handled again."
 )
 MESSAGES_A_ROUND = 1_000
 PRODUCERS, CONSUMERS, HOUSEKEEPERS = 3, 2, 2

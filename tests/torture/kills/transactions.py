@@ -21,7 +21,10 @@ from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, abandon, begin_transactions, first_halves, in_an_hour, number_of
 from tests.torture.result import Result, Rig
 
-CLAIM = "Whichever process is killed, and wherever, a transaction is committed once, or rolled back, or given up after as many checks."
+CLAIM = (
+    "Whichever process is killed, and wherever, a transaction is committed once, or rolled back, or given up after as "
+    "many checks."
+)
 
 _POINTS = [
     *(point for point in CrashPoint if point <= CrashPoint.OTHER_QUEUE_PUBLISHED),

@@ -33,8 +33,8 @@ from tests.support.stores import SMALL
 from tests.torture.result import Result, Rig
 
 CLAIM = (
-    "Whichever process is killed, and whenever, no step whose result was stored runs again, no result is lost or changed, no signal is "
-    "lost, and every message is finished."
+    "Whichever process is killed, and whenever, no step whose result was stored runs again, no result is lost "
+    "or changed, no signal is lost, and every message is finished."
 )
 TOPIC, GROUP = "orders", "billing"
 STEPS = ("charge", "pack", "ship")
