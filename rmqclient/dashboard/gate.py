@@ -22,7 +22,7 @@ import hmac
 import secrets
 from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -95,7 +95,8 @@ class Gate:
         if shown is None or scope["method"] != "GET" or not _same(shown, self._token):
             return None
         rest = urlencode([(name, value) for name, value in asked if name != "token"])
-        answer = RedirectResponse(scope["path"].replace("//", "/") + (f"?{rest}" if rest else ""), 303)
+        path = "/" + quote(scope["path"].lstrip("/"))  # with two slashes it would be another host
+        answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
         self._give_cookie(answer, scope, secrets.token_hex(4))
         return answer
 

@@ -9,7 +9,7 @@ workers       how many are ready, and whether each of them beats
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
 dlq           each group: dead letters that wait, and their age
-timer         messages with a delay level that are late
+timer         messages with a delay or a time that are late
 tx            transactions that were given up after their last check
 supervisor    a supervisor of this host, for liveness only
 ============  ====================================================================================================
@@ -202,7 +202,7 @@ def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: in
             continue
         done = settled.get(letters[group][0].topic, set())
         waiting = [offset for queue in letters[group] for offset in _unsettled(queue, done)]
-        oldest = _oldest_s(glance, [(letters[group][0], min(waiting))] if waiting else [], now_ms)
+        oldest = oldest_s(glance, [(letters[group][0], min(waiting))] if waiting else [], now_ms)
         level = _level(len(waiting), limits.dlq_warn, limits.dlq_crit)
         state, remedy = f"{len(waiting)} dead letters", f"rmq dlq ls {group}" if waiting else ""
         if oldest is not None and oldest > limits.dlq_age_warn_s:
@@ -213,7 +213,7 @@ def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: in
 
 
 def timer(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Finding:
-    """Look at the messages with a delay level that are due."""
+    """Look at the messages that wait for their time and are due."""
     due = glance.next_delayed_ms(queues)
     late_s = 0.0 if due is None else max(0.0, (now_ms - due) / 1000)
     values = (Value("timer_late_seconds", round(late_s, 3), limits.late_warn_s),)
@@ -235,7 +235,7 @@ def transactions(queues: list[Queue]) -> Finding:
 
 def _group(glance: Glance, name: str, rows: list[GroupQueue], members: int, limits: Limits, now_ms: int) -> Finding:
     lag = sum(each.lag for each in rows)
-    oldest = _oldest_s(glance, [(row.queue, row.committed_offset) for row in rows if row.lag][:_QUEUES_READ], now_ms)
+    oldest = oldest_s(glance, [(row.queue, row.committed_offset) for row in rows if row.lag], now_ms)
     state = group_state(rows, members)
     level = max(_level(lag, limits.lag_warn, limits.lag_crit), _level(oldest, limits.age_warn_s, limits.age_crit_s))
     remedy = f"rmq group lag {name}" if level else ""
@@ -252,7 +252,7 @@ def _group(glance: Glance, name: str, rows: list[GroupQueue], members: int, limi
 
 _REMEDIES = {
     "behind retention": (CRITICAL, "they are gone: go on with `rmq group seek {} TOPIC --to earliest`"),
-    "no members": (WARNING, "start its workers; if nobody needs it: `rmq group seek {} TOPIC --to latest`"),
+    "no members": (WARNING, "start its workers, or `rmq group rm {}` if nobody needs it"),
     "no owner": (WARNING, "see `rmq group assignment {}`"),
     "a file cannot be read": (CRITICAL, "run `rmq store verify`; the group is {}"),
     "flow control": (WARNING, "a message is not finished: `rmq group lag {}` and `rmq worker ls` show it"),
@@ -286,8 +286,9 @@ def group_state(rows: list[GroupQueue], members: int) -> str:
     return words.group_state(states, members=members, lag=sum(each.lag for each in rows))
 
 
-def _oldest_s(glance: Glance, places: list[tuple[Queue, int]], now_ms: int) -> float | None:
-    stored = [glance.stored_ms(queue, max(offset, queue.min_offset)) for queue, offset in places]
+def oldest_s(glance: Glance, places: list[tuple[Queue, int]], now_ms: int) -> float | None:
+    """Return the age of the oldest of the messages at these places, the first 64 of them; None when none is there."""
+    stored = [glance.stored_ms(queue, max(offset, queue.min_offset)) for queue, offset in places[:_QUEUES_READ]]
     return max(((now_ms - each) / 1000 for each in stored if each is not None), default=None)
 
 

@@ -64,12 +64,13 @@ _GROUP_WORDS: Final = (
     "delivered",
     "bytes_out",
     "handled",
-    "failed",
     "retried",
     "dead_lettered",
     "skipped",
     "lost",
+    "failed",
 )
+"""As they are read. What failed is counted before it is finished, so it is read behind that."""
 
 
 class Sampler:
@@ -184,7 +185,7 @@ class _Shared:
             taken_to = max(start, taken_to) if number else start
             ahead = min(slot.acknowledged_bits().bit_count(), end - start) if end > start else 0
             oldest_ms = self._times.of(queue.queue, start, end)
-            epoch, paused, flow_control, held_offset, held_attempts, *counters = rest
+            epoch, paused, flow_control, held_offset, held_attempts, delivered, size, handled, *finished, failed = rest
             yield GroupQueueSample(
                 group,
                 queue.queue,
@@ -201,7 +202,11 @@ class _Shared:
                 bool(paused),
                 flow_control,
                 held_attempts & 0xFFFF_FFFF if held_offset else 0,
-                *counters,
+                delivered,
+                size,
+                handled,
+                failed,
+                *finished,
             )
 
     def _in_order(self, queue_count: int) -> list[tuple[GroupQueueSlot, str, int]]:

@@ -119,6 +119,17 @@ def test_a_killed_worker_is_replaced_on_the_page(page: Page, shop: Shop) -> None
     expect(page.locator("tbody th")).to_have_count(4)
 
 
+def test_the_stacks_of_a_worker_are_shown_and_stay_while_its_numbers_move(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/workers")
+    page.get_by_role("link", name=re.compile("^worker-")).first.click()
+    page.get_by_role("link", name="Show the stacks").click()
+    expect(page.locator("pre.trace")).to_contain_text("most recent call first")
+    handled = page.locator(".strip div", has_text="Handled").locator("dd")
+    before = handled.inner_text()
+    expect(handled).not_to_have_text(before)
+    expect(page.locator("pre.trace")).to_contain_text("most recent call first")
+
+
 def test_hostile_bodies_and_keys_stay_text(page: Page, shop: Shop) -> None:
     row = page.locator("table.messages tbody tr").first
 

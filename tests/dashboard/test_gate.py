@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -53,6 +54,20 @@ def test_the_token_is_exchanged_for_a_cookie_that_scripts_cannot_read(store: Pat
         assert {"HttpOnly", "Path=/", "SameSite=strict"} <= set(cookie.split("; "))
         assert TOKEN not in cookie
         assert browser.get("/topics").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "///evil.example", "/%5Cevil.example", "/%2F/evil.example"])
+def test_the_token_leads_to_no_other_host(store: Path, path: str) -> None:
+    with visitor(store, token=None) as browser:
+        asked = f"http://{HOST}{path}?token={TOKEN}"
+        location = browser.get(asked, follow_redirects=False).headers["location"]
+        assert urlsplit(urljoin(f"http://{HOST}/", location.replace("\\", "/"))).netloc == HOST
+
+
+def test_the_token_leads_to_the_topic_that_was_asked_for(store: Path) -> None:
+    with visitor(store, token=None) as browser:
+        answer = browser.get(f"/topics/%25DLQ%25billing?token={TOKEN}", follow_redirects=False)
+        assert answer.headers["location"] == "/topics/%25DLQ%25billing"
 
 
 def test_a_cookie_that_was_not_signed_here_opens_nothing(store: Path) -> None:

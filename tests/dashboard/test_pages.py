@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,14 +22,21 @@ from starlette.testclient import TestClient
 from rmqclient import Message, Producer, PullConsumer
 from rmqclient.admin import Admin
 from rmqclient.dashboard import dashboard
+from rmqclient.dashboard.desk import forms
+from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.failures.retry import copying
+from rmqclient.local.glance import Glance, Queue
 from rmqclient.message import SendResult
 from rmqclient.opening import open_backend
+from rmqclient.schedules import waiting as waiting_messages
+from rmqclient.sending import transactions
 from rmqclient.store import open_store
+from rmqclient.store.errors import StoreBusy
 from tests.dashboard.visiting import OWN, form_token, text_of, visitor
 from tests.support.stores import SMALL
+from tests.workers.commands.test_cli import run
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}} hx-get=/x"
 
@@ -115,7 +124,26 @@ def test_a_wrong_filter_is_told_beside_the_form_that_keeps_it(store: Path, query
 def test_what_was_found_is_saved_as_json_lines(store: Path) -> None:
     with visitor(store) as browser:
         lines = page(browser, "/messages?topic=orders&format=jsonl&limit=3").splitlines()
-    assert [json.loads(line)["body"]["number"] for line in lines] == [11, 10, 9]
+    assert [json.loads(json.loads(line)["body"])["number"] for line in lines] == [11, 10, 9]
+
+
+def test_what_was_saved_is_sent_again_as_it_was(store: Path) -> None:
+    bodies = [b"hello", b"\xff", b"null", b'"quoted"', b'{"a": 1.0}', b""]
+    with Producer(store) as producer:
+        for body in bodies:
+            producer.send(Message("letters", body, tags="t", keys=("k",), properties={"p": "v"}), sharding_key="one")
+    with visitor(store) as browser:
+        saved = page(browser, "/messages?topic=letters&format=jsonl").encode()
+    assert run("send", "again", "--jsonl", "-", "--store", str(store), stdin=saved).exit_code == 0
+    backend = open_backend(store)
+    try:
+        found = search(backend, Search(topic="again")).messages
+    finally:
+        backend.close()
+    assert [bytes(each.body) for each in found] == bodies
+    assert {(each.tags, each.keys, each.sharding_key, each.properties["p"]) for each in found} == {
+        ("t", ("k",), "one", "v")
+    }
 
 
 @pytest.mark.parametrize("path", ["/topics/nosuch", "/groups/nosuch", "/nosuch", "/messages/nosuch/0/0"])
@@ -155,6 +183,81 @@ def test_a_group_is_moved_to_where_the_preview_said(store: Path) -> None:
         assert browser.post("/groups/billing/seek", data=posted, headers=OWN).status_code == 200
     with Admin(store) as admin:
         assert sum(each.lag for each in admin.lag("billing")) == 12
+
+
+def test_a_group_is_moved_to_the_time_of_the_preview_however_late_it_is_confirmed(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a preview that goes back by an hour
+    consume(store, 12)
+    with visitor(store, allow_actions=True) as browser:
+        preview = page(browser, "/groups/billing/seek?topic=orders&to=1h")
+        assert "12 again" in text_of(preview)
+
+        # When somebody confirms it two hours later
+        later = time.time() + 7_200
+        monkeypatch.setattr(forms, "time", SimpleNamespace(time=lambda: later))
+        posted = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview))
+        assert browser.post("/groups/billing/seek", data=posted, headers=OWN).status_code == 200
+
+    # Then the group is where the preview said
+    with Admin(store) as admin:
+        assert sum(each.lag for each in admin.lag("billing")) == 12
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "action"),
+    [
+        ("/groups/billing/seek", {"topic": "orders", "to": "earliest"}, "seek"),
+        ("/groups/billing/pause", {}, "pause"),
+        ("/schedules/cancel", {"id": "A"}, "cancel"),
+        ("/transactions/decide", {"id": "A", "what": "commit"}, "commit"),
+    ],
+)
+def test_an_action_that_fails_half_way_is_a_line_of_the_log_too(
+    store: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    form: dict[str, str],
+    action: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise StoreBusy("queue 3 is held")
+
+    caplog.set_level(logging.INFO, "rmqclient.dashboard")
+    for owner, name in ((Admin, "seek"), (Admin, "pause"), (waiting_messages, "cancel"), (transactions, "decide")):
+        monkeypatch.setattr(owner, name, fail)
+    monkeypatch.setattr(transactions, "select", lambda *_, **__: [SimpleNamespace(group="shop")])
+    with visitor(store, allow_actions=True) as browser:
+        answer = browser.post(path, data={"form_token": form_token(browser), **form}, headers=OWN)
+    assert answer.status_code == 503
+    (line,) = (each.getMessage() for each in caplog.records if each.getMessage().startswith("action"))
+    assert line.startswith(f"action {action} ")
+    assert "error='queue 3 is held'" in line
+
+
+def test_a_group_with_many_queues_is_shown_by_few_reads(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Producer(store) as producer:
+        producer.create_topic("wide", 200)
+        for _ in range(200):
+            producer.send(Message("wide", b"one"))
+    with Admin(store) as admin:
+        admin.seek("billing", "wide", "earliest")
+    read: list[object] = []
+    stored_ms = Glance.stored_ms
+
+    def counted(glance: Glance, queue: Queue, queue_offset: int) -> int | None:
+        read.append(queue)
+        return stored_ms(glance, queue, queue_offset)
+
+    monkeypatch.setattr(Glance, "stored_ms", counted)
+    with visitor(store) as browser:
+        assert "billing" in page(browser, "/groups")
+        assert 0 < len(read) <= 64
+        read.clear()
+        assert "wide" in page(browser, "/groups/billing")
+        assert 0 < len(read) <= 64
 
 
 def test_only_the_chosen_dead_letters_are_replayed(store: Path) -> None:

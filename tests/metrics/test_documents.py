@@ -85,6 +85,44 @@ def test_prometheus_itself_reads_the_alert_rules() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool, of Debian's package prometheus, is not installed")
+@pytest.mark.parametrize("other", ["no worker", "a worker that starts"])
+def test_a_store_without_a_ready_worker_is_told_beside_one_that_has_some(tmp_path: Path, other: str) -> None:
+    # Given two stores and a cluster, of which one store has a worker that is ready
+    series = {
+        'rmq_store_open{node_id="shop"}': 1,
+        'rmq_store_open{node_id="bank"}': 1,
+        'rmq_worker_up{node_id="shop",worker="worker-1"}': 1,
+        'rmq_worker_up{node_id="shop",worker="worker-2"}': 0,
+        'rmq_worker_up{node_id="cluster",worker="worker-1"}': 0,
+    }
+    if other == "a worker that starts":
+        series['rmq_worker_up{node_id="bank",worker="worker-1"}'] = 0
+
+    # Then the alert names the others, and only these
+    description = (
+        "Look at the log of the supervisor; `rmq worker ls` shows the states. Leave this rule out for a store whose "
+        "handlers run in processes of their own."
+    )
+    alerts = [
+        {
+            "exp_labels": {"node_id": name, "severity": "critical"},
+            "exp_annotations": {"summary": f"{name}: no worker is ready", "description": description},
+        }
+        for name in ("bank", "cluster")
+    ]
+    asked = {"eval_time": "5m", "alertname": "RmqNoWorkerReady", "exp_alerts": alerts}
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{value}x10"} for name, value in series.items()],
+        "alert_rule_test": [asked],
+    }
+    written = tmp_path / "two-stores.yml"
+    written.write_text(json.dumps({"rule_files": [str(OPERATE / "alerts.yml")], "tests": [test]}), encoding="utf-8")
+    tested = subprocess.run([str(PROMTOOL), "test", "rules", str(written)], capture_output=True, text=True, check=False)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool, of Debian's package prometheus, is not installed")
 def test_prometheus_itself_reads_what_the_board_asks() -> None:
     panels = json.loads((OPERATE / "board.json").read_text(encoding="utf-8"))["panels"]
     rules = [

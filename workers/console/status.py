@@ -5,7 +5,6 @@ A row is a mapping with stable keys, the same for the table, for JSON and for ``
 
 from __future__ import annotations
 
-import base64
 import datetime
 import os
 from collections.abc import Mapping, Sequence
@@ -162,30 +161,10 @@ def cleaned_row(info: CleanInfo) -> Row:
 
 
 def message_row(message: ReceivedMessage) -> Row:
-    """A message; a body that is not UTF-8 stands under ``body_base64``, and ``body`` is then None.
+    """A message; see :func:`rmqclient.admin.export.exported`."""
+    from rmqclient.admin.export import exported  # noqa: PLC0415 - a command imports what it needs
 
-    So does the stored body of one that cannot be opened, and ``body_error`` says why.
-    """
-    body, error = _opened(message)
-    text = _as_text(body) if error is None else None
-    row: dict[str, Any] = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "message_id": message.message_id,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "sharding_key": message.sharding_key,
-        "properties": dict(message.properties),
-        "born_timestamp": message.born_timestamp,
-        "store_timestamp": message.store_timestamp,
-        "body": text,
-    }
-    if text is None:
-        row["body_base64"] = base64.b64encode(body).decode("ascii")
-    if error is not None:
-        row["body_error"] = error
-    return row
+    return exported(message)
 
 
 def dead_letters_row(letters: GroupLetters) -> Row:
@@ -292,18 +271,10 @@ def printable(body: bytes) -> str:
     )
 
 
-def _opened(message: ReceivedMessage) -> tuple[bytes, str | None]:
-    """Return a body, and why it is the one that is stored when it cannot be opened."""
-    from rmqclient.errors import BodyUnreadable, NotInstalled  # noqa: PLC0415 - a command imports what it needs
-
-    try:
-        return message.open_body(), None  # not kept: of a list that would be all of them
-    except (BodyUnreadable, NotInstalled) as error:
-        return message.stored_body, str(error)
-
-
 def _shown_body(message: ReceivedMessage) -> str:
-    body, error = _opened(message)
+    from rmqclient.admin.export import opened  # noqa: PLC0415 - as above
+
+    body, error = opened(message)
     return printable(body if error is None else f"<{error}>".encode())
 
 
@@ -311,13 +282,6 @@ def local_time(milliseconds: int) -> str:
     """Return a time in ms since 1970 as a person of this time zone reads it."""
     stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
     return stored.isoformat(" ", "milliseconds")
-
-
-def _as_text(body: bytes) -> str | None:
-    try:
-        return body.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def _rounded(milliseconds: float | None) -> float | None:

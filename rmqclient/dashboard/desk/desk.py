@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,16 @@ class Desk:
         """Return a page: a template with these facts."""
         known = {"store_name": self.name, "allow_actions": self.allow_actions, "latest": self.live.latest()}
         return HTMLResponse(self.renderer.render(request, template, {**known, **facts}), status)
+
+    @contextmanager
+    def acting(self, request: Request, action: str, **facts: Any) -> Iterator[dict[str, Any]]:
+        """Write the log line of an action at its end, also when it fails half-way; it may add to the facts."""
+        try:
+            yield facts
+        except Exception as error:
+            self.acted(request, action, **facts, error=str(error))
+            raise
+        self.acted(request, action, **facts)
 
     def acted(self, request: Request, action: str, **facts: Any) -> None:
         """Write the log line of an action: what was done, and which browser asked for it."""

@@ -109,3 +109,8 @@ def position(text: str) -> Position:
     if found is None:
         raise WrongInput("where to? Write earliest, latest, a queue offset, 2h for two hours ago, or 2026-01-31T12:00")
     return datetime.datetime.fromtimestamp(found / 1000, datetime.UTC)
+
+
+def written(place: Position) -> str:
+    """Return a place as :func:`position` reads it: a time as that time, whenever it is read."""
+    return place.isoformat() if isinstance(place, datetime.datetime) else str(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rmqclient.health import findings
 from rmqclient.health.words import group_state, queue_state
 from rmqclient.local.glance import RETRY_PREFIX, Glance, GroupQueue, Running
 from rmqclient.names import group_and_member
@@ -65,10 +66,10 @@ def state_of(each: GroupQueue) -> str:
 
 
 def oldest_s(glance: Glance, waiting: Iterable[GroupQueue], now_ms: int) -> float | None:
-    """Return the age of the oldest message that is not finished; None without any."""
-    places = [(each.queue, max(each.committed_offset, each.queue.min_offset)) for each in waiting if each.lag > 0]
-    stored = [found for place in places if (found := glance.stored_ms(*place)) is not None]
-    return max(0.0, (now_ms - min(stored)) / 1000) if stored else None
+    """Return the age of the oldest message that is not finished, in as many queues as are read; None without any."""
+    places = [(each.queue, each.committed_offset) for each in waiting if each.lag > 0]
+    age_s = findings.oldest_s(glance, places, now_ms)
+    return None if age_s is None else max(0.0, age_s)
 
 
 def running_of(glance: Glance, group: str) -> list[Running]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rmqclient.health import findings
 from rmqclient.health.findings import Finding
+from rmqclient.health.limits import Limits
 from rmqclient.local.glance import Glance
 
 _PAGES = {"workers": "workers", "hung": "workers", "timer": "schedules", "tx": "transactions"}
@@ -25,8 +26,8 @@ class Need:
 
 
 def needs_of(glance: Glance) -> list[Need]:
-    """Return what needs somebody now, the worst first."""
-    found = findings.look(glance)
+    """Return what needs somebody now, the worst first. How many workers there should be, only `rmq check` is told."""
+    found = findings.look(glance, Limits(min_ready=0))
     return [_need(each) for each in found if each.level != findings.OK]
 
 

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from rmqclient.dashboard.desk.desk import desk_of
-from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position, written
 from rmqclient.dashboard.desk.rendering import url
 from rmqclient.dashboard.looking.groups import group_lines, running_of, state_of
 from rmqclient.errors import UnknownGroup
@@ -64,15 +64,17 @@ def show_seek(request: Request) -> Response:
     """Answer the form that moves a group; with ``?to=``, where it would land in each queue."""
     desk = desk_of(request)
     group, topic, to = request.path_params["group"], asked(request, "topic"), asked(request, "to")
-    queue_id, moved, wrong = asked(request, "queue"), None, ""
+    queue_id, moved, wrong, at = asked(request, "queue"), None, "", to
     with desk.admin() as admin:
         topics = [each.topic for each in admin.subscriptions(group) if not each.topic.startswith(RETRY_PREFIX)]
         if topic and to:
             try:
-                moved = admin.seek(group, topic, position(to), queue_id=_queue(queue_id), dry_run=True)
+                place = position(to)
+                at = written(place)
+                moved = admin.seek(group, topic, place, queue_id=_queue(queue_id), dry_run=True)
             except (WrongInput, ValueError) as error:
                 wrong = str(error)
-    facts = {"group": group, "topic": topic, "topics": topics, "to": to, "queue": queue_id, "moved": moved}
+    facts = {"group": group, "topic": topic, "topics": topics, "to": to, "at": at, "queue": queue_id, "moved": moved}
     return desk.page(request, "groups/seek.html", wrong=wrong, **facts)
 
 
@@ -93,20 +95,23 @@ def seek(request: Request, form: Form) -> Response:
     """Move a group to where the preview said, and go back to its page."""
     desk = desk_of(request)
     group, topic, to = request.path_params["group"], form.one("topic"), form.one("to")
-    with desk.admin() as admin:
-        moved = admin.seek(group, topic, position(to), queue_id=_queue(form.one("queue")))
-    desk.acted(request, "seek", group=group, topic=topic, to=to, queues=len(moved))
+    place, queue_id = position(to), _queue(form.one("queue"))
+    with desk.acting(request, "seek", group=group, topic=topic, to=to) as facts, desk.admin() as admin:
+        moved = admin.seek(group, topic, place, queue_id=queue_id)
+        facts["queues"] = len(moved)
     return _back(request, group, f"{len(moved)} queues of {topic} moved to {to}")
 
 
 def _set_paused(request: Request, form: Form, *, paused: bool) -> Response:
     desk = desk_of(request)
     group, topic = request.path_params["group"], form.one("topic") or None
-    with desk.admin() as admin:
+    with (
+        desk.acting(request, "pause" if paused else "resume", group=group, topic=topic) as facts,
+        desk.admin() as admin,
+    ):
         changed = (admin.pause if paused else admin.resume)(group, topic)
-    done = "paused" if paused else "resumed"
-    desk.acted(request, "pause" if paused else "resume", group=group, topic=topic, queues=len(changed))
-    return _back(request, group, f"{len(changed)} queues {done}")
+        facts["queues"] = len(changed)
+    return _back(request, group, f"{len(changed)} queues {'paused' if paused else 'resumed'}")
 
 
 def _back(request: Request, group: str, done: str) -> Response:

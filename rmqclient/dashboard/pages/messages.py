@@ -9,10 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rmqclient.admin.export import exported
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import body_of, brief
-from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, WrongQuery, facts_of, search
+from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, WrongQuery, search
 from rmqclient.dashboard.looking.timeline import timeline
 from rmqclient.errors import UnknownTopic
 from rmqclient.failures.failure import HISTORY
@@ -26,7 +27,7 @@ _MOST = 500
 
 
 def show_all(request: Request) -> Response:
-    """Answer a search, whose conditions are all in the URL; ``?format=jsonl`` answers with a file."""
+    """Answer a search, whose conditions are all in the URL; ``?format=jsonl`` answers with a file for `rmq send`."""
     desk = desk_of(request)
     backend = desk.backend()
     filters = {name: asked(request, name) for name in _FILTERS}
@@ -96,7 +97,7 @@ def _place(text: str) -> tuple[int, int] | None:
 
 
 def _file(messages: list[ReceivedMessage]) -> Response:
-    lines = [orjson.dumps({"topic": each.topic, "message_id": each.message_id, **facts_of(each)}) for each in messages]
+    lines = [orjson.dumps(exported(each)) for each in messages]
     headers = {"Content-Disposition": 'attachment; filename="messages.jsonl"'}
     return Response(b"\n".join([*lines, b""]), media_type="application/x-ndjson", headers=headers)
 

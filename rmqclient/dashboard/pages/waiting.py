@@ -50,8 +50,8 @@ def cancel(request: Request, form: Form) -> Response:
     """Take back one message that waits for its time."""
     desk = desk_of(request)
     message_id = form.one("id")
-    cancelled = waiting.cancel(desk.store(), message_id)
-    desk.acted(request, "cancel", message_id=message_id, cancelled=cancelled)
+    with desk.acting(request, "cancel", message_id=message_id) as facts:
+        facts["cancelled"] = cancelled = waiting.cancel(desk.store(), message_id)
     text = f"{message_id} was taken back" if cancelled else f"{message_id} does not wait any more"
     return _back(request, "schedules", text)
 
@@ -66,8 +66,8 @@ def decide(request: Request, form: Form) -> Response:
     found = transactions.select(desk.backend(), message_id=message_id)
     if not found:
         return _back(request, "transactions", f"{message_id} is decided already")
-    transactions.decide(desk.backend(), found[0], commit=what == "commit")
-    desk.acted(request, what, message_id=message_id, group=found[0].group)
+    with desk.acting(request, what, message_id=message_id, group=found[0].group):
+        transactions.decide(desk.backend(), found[0], commit=what == "commit")
     return _back(request, "transactions", f"{message_id}: {'committed' if what == 'commit' else 'rolled back'}")
 
 

@@ -1,44 +1,85 @@
-"""Workers: the processes of ``rmq run``, what each handles now, and since when."""
+"""Workers: the processes of ``rmq run``, what each handles now, since when, and what its threads run."""
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rmqclient.admin.stacks import stack_of
 from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.desk.forms import asked
+from rmqclient.dashboard.looking.bodies import visible
+from rmqclient.health.findings import has_open, running_place
+from rmqclient.health.limits import Limits
 from rmqclient.health.words import worker_state
 from rmqclient.local.glance import Running
 from rmqclient.store import WorkerStatus
 
-_HUNG_AFTER_S = 60.0
+_STACKS_WITHIN_S = 5.0
 
 
-def show(request: Request) -> Response:
+def show_all(request: Request) -> Response:
     """Answer the page of all workers, by supervisor."""
     desk = desk_of(request)
     desk.live.begin()
     with desk.glance() as glance:
         running = glance.running()
     workers = desk.store().workers().all()
-    by_pid: dict[int, list[Running]] = {}
-    for each in running:
-        by_pid.setdefault(each.pid, []).append(each)
     known = {worker.pid for worker in workers}
     return desk.page(
         request,
         "workers/all.html",
         supervisors=sorted({worker.supervisor_pid for worker in workers}),
-        workers=[(each, _state(each, by_pid), by_pid.get(each.pid, []), each.resident_bytes) for each in workers],
+        workers=[(each, _state(each, running), _of(each.pid, running), each.resident_bytes) for each in workers],
         others=[each for each in running if each.pid not in known],
     )
 
 
-def _state(worker: WorkerStatus, running: dict[int, list[Running]]) -> str:
-    first = running.get(worker.pid, [None])[0]
-    place = f"{first.topic} {first.queue_id}:{first.queue_offset}" if first else None
+def show_one(request: Request) -> Response:
+    """Answer the page of one worker; with ``?stacks=1``, with what its threads run, for which it gets a signal."""
+    desk = desk_of(request)
+    desk.live.begin()
+    pid = request.path_params["pid"]
+    worker = next((each for each in desk.store().workers().all() if each.pid == pid), None)
+    if worker is None:
+        raise HTTPException(404, f"{pid} is not a worker of this store, or it has ended.")
+    with desk.glance() as glance:
+        running = _of(pid, glance.running())
+    stacks, wrong = _stacks(pid, str(desk.store().root)) if asked(request, "stacks") else ("", "")
+    return desk.page(
+        request,
+        "workers/one.html",
+        worker=worker,
+        state=_state(worker, running),
+        running=running,
+        resident=worker.resident_bytes,
+        stacks=stacks,
+        wrong=wrong,
+    )
+
+
+def _stacks(pid: int, root: str) -> tuple[str, str]:
+    """Return what the threads of a worker run; without that, why it does not tell."""
+    if not has_open(pid, root):
+        return "", f"Worker {pid} is only starting, or runs in another container: ask it there, by rmq worker stack."
+    try:
+        return visible(stack_of(pid, _STACKS_WITHIN_S)), ""
+    except OSError as error:
+        return "", f"Worker {pid} tells no stack: {error}"
+
+
+def _state(worker: WorkerStatus, running: list[Running]) -> str:
     age_s = None if worker.message_age_ms is None else worker.message_age_ms / 1000
-    return worker_state(worker.state.name.lower(), message_age_s=age_s, hung_after_s=_HUNG_AFTER_S, place=place)
+    place = running_place(worker.pid, running)
+    return worker_state(
+        worker.state.name.lower(), message_age_s=age_s, hung_after_s=Limits().message_age_s, place=place
+    )
 
 
-ROUTES = [Route("/workers", show)]
+def _of(pid: int, running: list[Running]) -> list[Running]:
+    return [each for each in running if each.pid == pid]
+
+
+ROUTES = [Route("/workers", show_all), Route("/workers/{pid:int}", show_one)]

@@ -45,6 +45,7 @@ from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
 from rmqclient.store.errors import StoreBusy
 
 _LOOK: Final = object()
@@ -130,7 +131,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             calls.begun += 1
             begin(message)
             current.message = message
-            pause_s = None if message.delivery_attempt == 1 else self._suspension.before([message])
+            pause_s = None if message.delivery_attempt == 1 else self._pause_before(grant, message)
             if pause_s is None:
                 try:
                     message.check_opened()
@@ -165,3 +166,11 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         if pause_s:
             lanes.hold(lane, pause_s)
             self.wake()
+
+    def _pause_before(self, grant: Grant, message: ReceivedMessage) -> float | None:
+        """Return what :meth:`Suspension.before` says. A dead letter is counted as failed before it is given back."""
+        pause_s = self._suspension.before([message])
+        if pause_s == 0:
+            grant.count_failed(1)
+            self.counters.add(failed=1)
+        return pause_s

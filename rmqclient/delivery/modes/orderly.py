@@ -190,6 +190,8 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         Otherwise return in how many seconds they come again.
         """
         pause_s = self._suspension.before(messages)
+        if pause_s == 0:
+            self._count_failed(queue, len(messages))
         if pause_s is not None:
             return pause_s
         try:
@@ -198,7 +200,11 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
             call(messages if self._handler.batch is not None else messages[0])
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             calls.running_slot.fail(len(messages))
-            queue.grant.count_failed(len(messages))
-            self.counters.add(failed=len(messages))
+            self._count_failed(queue, len(messages))
             return self._suspension.after(messages, error)
         return None
+
+    def _count_failed(self, queue: OrderlyQueue, attempts: int) -> None:
+        """Count attempts before their messages are given back: what failed is never less than the dead letters."""
+        queue.grant.count_failed(attempts)
+        self.counters.add(failed=attempts)

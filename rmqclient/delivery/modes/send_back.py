@@ -127,15 +127,23 @@ class SendBack:
     def _instead_of_running(
         self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure
     ) -> None:
-        if self._is_stored(queue, message, failure, *earlier):
-            queue.grant.count_failed(1)
+        if self._is_stored(queue, message, failure, *earlier, is_counted=False):
             queue.settle([message])
             self._counters.add(failed=1)
         else:
             queue.retry_later(message)
 
-    def _is_stored(self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure) -> bool:
+    def _is_stored(
+        self,
+        queue: ConcurrentQueue,
+        message: ReceivedMessage,
+        failure: Failure,
+        *earlier: Failure,
+        is_counted: bool = True,
+    ) -> bool:
         """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored.
+
+        A failure that is not counted yet is counted in between: what failed is never less than the dead letters.
 
         Nothing is stored when the queue has gone to another member: that one has the message, and would handle a copy
         beside it (RocketMQ: ConsumeMessageConcurrentlyService leaves out the results of a dropped process queue).
@@ -157,6 +165,8 @@ class SendBack:
                 self._group, message.message_id, message.topic, failure.attempt, failure.error, failure.text,
                 extra=fields_of(message, self._group),
             )  # fmt: skip
+        if not is_counted:
+            queue.grant.count_failed(1)
         if not self._is_acknowledged(queue, message, outcome):
             self._acknowledger.refused(queue)
         return True

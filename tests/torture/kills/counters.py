@@ -15,7 +15,7 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.metrics import Sample, Sampler, by_group, by_topic
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.inspect.verify import verify
-from tests.torture.kills.fates import Journal, Seen, fates_of
+from tests.torture.kills.fates import Journal, Seen, fates_of, wrong_failures
 from tests.torture.result import Result, Rig
 
 CLAIM = (
@@ -33,6 +33,9 @@ _THREADS = 3
 _SENT = 40
 """Messages that a sender sends, unless it is killed."""
 _LONGEST_S = 0.4
+_PAUSES_EVERY = 8
+_PAUSE_S = 0.05
+"""Of a handler that has written its line, at each eighth message: kills meet it before it returns."""
 _SENDING_S = 0.05
 _LIMIT_S = 120.0
 
@@ -71,13 +74,12 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         result.problems.append(f"after {_LIMIT_S:.0f} s not all messages were handled")
     with open_store(root, housekeeping=False) as store:
         truth = {topic: _records(store, topic) for topic in store.topics.topics()}
-    threads = (1 + _THREADS) * 2 * rounds + 1
-    result.problems += [*_wrong_bytes(sample, truth), *_wrong_counts(sample, truth, journal_of(root), threads)]
+    result.problems += [*_wrong_bytes(sample, truth), *_wrong_counts(sample, truth, journal_of(root))]
     result.problems += [f"verify: {problem}" for problem in verify(root)]
     result.figures |= {
         **kills,
         "messages": sum(map(len, truth.values())),
-        "of them struck between their fate and its acknowledgement": _doubtful(truth, journal_of(root)),
+        "of them struck between their fate and its acknowledgement": _struck(truth, journal_of(root)),
     }
     return result
 
@@ -109,6 +111,8 @@ def journal_of(root: Path) -> Path:
 def _handle(journal: Journal, group: str, message: ReceivedMessage) -> None:
     seen: Seen = "raised" if message.body.startswith(b"poison") else "returned"
     journal.write(group, message, seen)
+    if message.queue_offset % _PAUSES_EVERY == 0:
+        time.sleep(_PAUSE_S)
     if seen == "raised":
         raise Poison
 
@@ -146,29 +150,32 @@ def _wrong_bytes(sample: Sample, truth: Truth) -> list[str]:
     ]
 
 
-def _wrong_counts(sample: Sample, truth: Truth, journal: Path, kills: int) -> Iterator[str]:
+def _wrong_counts(sample: Sample, truth: Truth, journal: Path) -> Iterator[str]:
     """Compare what each group counted with the records that it has finished, and with what its handlers saw."""
     totals, records = by_group(sample), truth[TOPIC]
     wanted = [record for record in records if record.tags == WANTED]
     for group in (ORDERED, SIDE):
-        found, copies = totals[group, TOPIC], truth.get(f"%RETRY%{group}", [])
+        found, again_topic = totals[group, TOPIC], f"%RETRY%{group}"
+        copies, letters = truth.get(again_topic, []), truth.get(f"%DLQ%{group}", [])
         if (found.skipped, found.lost) != (len(records) - len(wanted), 0):
             yield f"{group}: {len(records) - len(wanted)} of {len(records)} messages not wanted, counted as {found}"
         if found.delivered < len(wanted):
             yield f"{group}: {len(wanted)} messages, fewer delivered: {found}"
-        at_first, again = fates_of(group, journal, wanted, copies, truth.get(f"%DLQ%{group}", []))
-        yield from at_first.problems(f"{group} at first", wanted, found, kills)
+        at_first, again = both = fates_of(group, journal, wanted, copies, letters)
+        yield from at_first.problems(f"{group} at first", wanted, found)
         if copies:
-            yield from again.problems(f"{group} again", copies, totals[group, f"%RETRY%{group}"], kills)
+            yield from again.problems(f"{group} again", copies, totals[group, again_topic])
+        counted = [totals[key] for key in ((group, TOPIC), (group, again_topic)) if key in totals]
+        yield from wrong_failures(group, both, counted, len(letters), len(copies))
 
 
-def _doubtful(truth: Truth, journal: Path) -> int:
+def _struck(truth: Truth, journal: Path) -> int:
     """Return how many messages a kill struck between their fate and its acknowledgement."""
     fates = (
         fates_of(group, journal, truth[TOPIC], truth.get(f"%RETRY%{group}", []), truth.get(f"%DLQ%{group}", []))
         for group in (ORDERED, SIDE)
     )
-    return sum(each.doubtful() for both in fates for each in both)
+    return sum(each.struck() for both in fates for each in both)
 
 
 def _is_finished(sample: Sample) -> bool:

@@ -4,13 +4,17 @@ Before a handler returns or raises, it writes a line with one ``write`` into a j
 kill of any process leaves whole lines. So each message that a group has finished has evidence: a line, or a copy in the
 log. A message with evidence of one fate was counted by it. A kill between the evidence and the acknowledgement leaves a
 message with evidence of two, of which one was counted.
+
+An attempt that raised is counted behind its line, and before its dead letter is stored. One that ended in a death is
+counted behind the copy that is stored for it, and before the acknowledgement. So the attempts that a group counts as
+failed lie between what stands behind such a count and what stands before it.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -47,7 +51,8 @@ def record_of(message: ReceivedMessage) -> Record:
 class Fates:
     """What the journal and the log say of the records that a group took from its topic, or from its retry topic."""
 
-    returned: set[Record] = field(default_factory=set)
+    returned: Counter[Record] = field(default_factory=Counter)
+    """Calls that returned, of each record."""
     copied: set[Record] = field(default_factory=set)
     """Of which a copy for another attempt is in the log."""
     lettered: set[Record] = field(default_factory=set)
@@ -55,10 +60,10 @@ class Fates:
     raised: Counter[Record] = field(default_factory=Counter)
     """Calls that raised, of each record."""
 
-    def problems(self, name: str, records: Iterable[ReceivedMessage], totals: GroupTotals, kills: int) -> Iterator[str]:
+    def problems(self, name: str, records: Iterable[ReceivedMessage], totals: GroupTotals) -> Iterator[str]:
         """Yield what the counters of ``records``, which the group wanted and has finished, say otherwise."""
         wanted = set(map(record_of, records))
-        kinds = {"handled": self.returned, "retried": self.copied, "dead_lettered": self.lettered}
+        kinds = {"handled": {*self.returned}, "retried": self.copied, "dead_lettered": self.lettered}
         evidence = Counter(record for found in kinds.values() for record in found & wanted)
         if without := wanted - evidence.keys():
             yield f"{name}: finished, and neither handled nor stored again: {sorted(without)[:3]}"
@@ -69,14 +74,28 @@ class Fates:
                 yield f"{name}: {sure} to {len(found & wanted)} messages {kind}, counted as {totals}"
         if totals.handled + totals.retried + totals.dead_lettered != len(wanted):
             yield f"{name}: {len(wanted)} messages finished, counted as {totals}"
-        raised = self.raised.total()
-        if not raised - kills <= totals.failed <= raised + len(self.copied):
-            yield f"{name}: {raised} attempts raised, {kills} threads killed, counted as {totals}"
 
-    def doubtful(self) -> int:
-        """Return how many records have evidence of two fates."""
+    def struck(self) -> int:
+        """Return how many records were called again behind a line, or have evidence of two fates."""
         evidence = Counter((*self.returned, *self.copied, *self.lettered))
-        return sum(count > 1 for count in evidence.values())
+        called = self.returned + self.raised
+        return len({record for seen in (evidence, called) for record, count in seen.items() if count > 1})
+
+
+def wrong_failures(
+    group: str, fates: Iterable[Fates], totals: Collection[GroupTotals], letters: int, copies: int
+) -> Iterator[str]:
+    """Yield how the attempts that a group counts as failed, in its topic and its retry topic, cannot be.
+
+    ``letters`` and ``copies`` say how many records of either kind the log has.
+    """
+    raised = sum(each.raised.total() for each in fates)
+    failed, retried = (sum(getattr(each, kind) for each in totals) for kind in ("failed", "retried"))
+    if not letters + retried <= failed <= raised + copies:
+        yield (
+            f"{group}: {failed} attempts counted as failed; {raised} raised, which made {letters} dead letters, and "
+            f"{copies} copies were stored, for {retried} messages"
+        )
 
 
 def fates_of(
@@ -96,7 +115,7 @@ def fates_of(
         of, is_retry, message_id, offset, seen = line.split()
         fate, record = fates[int(is_retry)], (bool(int(is_retry)), message_id, int(offset))
         if of == group and seen == "returned":
-            fate.returned.add(record)
+            fate.returned[record] += 1
         elif of == group:
             fate.raised[record] += 1
     last_letter, last_copy = _last(letters), _last(copies)

@@ -11,6 +11,9 @@ import pytest
 from rmqclient.metrics import GroupTotals, Sample, by_group
 from tests.torture.kills import counters
 
+UNKILLED = 5
+"""A seed whose first sender is not killed, so that some of its messages are poison."""
+
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G50")
@@ -35,4 +38,19 @@ def test_the_rig_notices_a_message_that_is_counted_by_another_fate(
 
     monkeypatch.setattr(counters, "by_group", wrong)
     result = counters.run(7, 1, tmp_path)
-    assert [problem.split(":")[0] for problem in result.problems] == [f"{counters.ORDERED} at first"] * 2
+    told = [problem.split(":")[0] for problem in result.problems]
+    assert told == [f"{counters.ORDERED} at first"] * 2 + [counters.ORDERED]
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_the_rig_notices_failed_attempts_that_are_not_counted_or_counted_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    def wrong(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+        totals = by_group(sample)
+        found = totals[counters.SIDE, counters.TOPIC]
+        return {**totals, (counters.SIDE, counters.TOPIC): replace(found, failed=times * found.failed)}
+
+    monkeypatch.setattr(counters, "by_group", wrong)
+    result = counters.run(UNKILLED, 1, tmp_path)
+    assert [problem.split(":")[0] for problem in result.problems] == [counters.SIDE]

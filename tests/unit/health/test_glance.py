@@ -99,6 +99,7 @@ def test_a_group_that_waits_says_why(tmp_path: Path) -> None:
         admin.seek("billing", "orders", "earliest")
         assert found(tmp_path, "lag").state.startswith("no members, lag 12, the oldest ")
         assert found(tmp_path, "lag").level == WARNING
+        assert found(tmp_path, "lag").remedy == "start its workers, or `rmq group rm billing` if nobody needs it"
         assert found(tmp_path, "lag", Limits(lag_crit=12)).level == CRITICAL
         admin.pause("billing")
         assert found(tmp_path, "lag").remedy == "rmq group resume billing"

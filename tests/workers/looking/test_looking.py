@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import importlib.metadata
 import json
 import os
+import pty
+import re
 import resource
+import struct
 import subprocess
 import sys
 import tarfile
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +71,40 @@ def hang(store: MessageStore) -> None:
     )
 
 
+def test_a_person_who_has_read_the_help_alone_finds_what_is_stuck_and_what_to_do(broken: MessageStore) -> None:
+    # Given the first screen of the help
+    first_screen = "\n".join(run("--help").stdout.splitlines()[:24])
+    named = re.findall(r"\brmq ([a-z]+)\b", first_screen)
+    assert "--store DIRECTORY" in first_screen
+
+    # When the commands that it names are run on a terminal
+    shown = {name: on_a_terminal("--store", str(broken.root), name) for name in named}
+
+    # Then two of them name each trouble, and what helps is a command of ours; the third shows those of the moment
+    for trouble in BROKEN.values():
+        assert trouble in shown["doctor"]
+        remedies = [line.partition("->")[2] for line in shown["check"].splitlines() if trouble in line]
+        assert any("rmq " in remedy for remedy in remedies), trouble
+    assert all(text in shown["top"] for text in ("paused", "no members", "behind retention: 3 lost", "hung 10"))
+    assert "POISONED" in shown["top"]
+
+
+def on_a_terminal(*arguments: str) -> str:
+    """Run a command on a terminal, where somebody presses q at whatever it shows; return all that it showed."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, 240, 0, 0))
+    sizes = {name: value for name, value in environment().items() if name not in ("COLUMNS", "LINES")}
+    child = subprocess.Popen([*COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=sizes)
+    os.close(slave)
+    written = b""
+    with os.fdopen(master, "r+b", buffering=0) as terminal, contextlib.suppress(OSError):  # EIO: it has ended
+        while part := terminal.read(65_536):
+            written += part
+            terminal.write(b"q")
+    child.wait(60)
+    return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", written.decode())
+
+
 def test_check_names_each_of_six_troubles_and_what_to_do(broken: MessageStore) -> None:
     done = subprocess.run(
         [*COMMAND, "check", "--store", str(broken.root)], env=environment(), capture_output=True, text=True, check=False
@@ -93,11 +134,12 @@ def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> 
 @pytest.mark.guarantee("G56")
 def test_doctor_names_each_of_them_and_leaves_bodies_out_of_a_bundle(broken: MessageStore, tmp_path: Path) -> None:
     bundle = tmp_path / "report.tar.gz"
-    result = run("doctor", "--bundle", str(bundle), "--store", str(broken.root), RMQ_NOTHING="1")
+    given: dict[str, str | None] = {"RMQ_NOTHING": "1", "RMQ_CHECK_WARM": "5", "RMQ_CHECK_WARN": "5"}
+    result = run("doctor", "--bundle", str(bundle), "--store", str(broken.root), stdin=None, **given)
     assert result.exit_code == 1
     for state in BROKEN.values():
         assert state in result.stdout
-    assert "RMQ_NOTHING" in result.stdout
+    assert [name for name in given if name in result.stdout] == ["RMQ_NOTHING", "RMQ_CHECK_WARM"]
     with tarfile.open(bundle) as archive:
         parts = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
     assert {"rmq-doctor/doctor.json", "rmq-doctor/health.json", "rmq-doctor/files.txt"} <= parts.keys()
@@ -112,6 +154,24 @@ def test_bodies_are_in_a_bundle_when_they_are_asked_for(tmp_path: Path) -> None:
         messages = archive.extractfile("rmq-doctor/messages.jsonl")
         assert messages is not None
         assert b"secret" in messages.read()
+
+
+def test_a_bundle_says_of_a_store_without_workers_what_doctor_says(tmp_path: Path) -> None:
+    store, bundle = str(tmp_path / "store"), tmp_path / "report.tar.gz"
+    assert run("send", "orders", "one", "--store", store).exit_code == 0
+    run("doctor", "--bundle", str(bundle), "--store", store)
+    with tarfile.open(bundle) as archive:
+        parts = [archive.extractfile(f"rmq-doctor/{name}.json") for name in ("doctor", "health")]
+        doctor, health = (json.loads(part.read()) for part in parts if part is not None)
+    said = {row["subject"]: row["found"] for row in doctor}
+    assert [each["state"] for each in health["findings"] if each["check"] == "workers"] == [said["workers"]]
+
+
+def test_doctor_names_what_is_installed_beside_the_library(tmp_path: Path) -> None:
+    (line,) = [line for line in run("doctor", "--store", str(tmp_path)).stdout.splitlines() if " extras " in line]
+    for name in ("starlette", "uvicorn", "opentelemetry-api", "prometheus-client"):
+        assert f"{name} {importlib.metadata.version(name)}" in line
+    assert "ruff" not in line, "that is for who changes the library"
 
 
 @pytest.mark.guarantee("G55")

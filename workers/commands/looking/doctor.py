@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import tarfile
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.place import scheme_of, shown
+from rmqclient.workers.commands.looking import check
 from rmqclient.workers.commands.looking.advice import Line, application, clock
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import write
@@ -28,7 +30,10 @@ from rmqclient.workers.exit_codes import ExitCode
 if TYPE_CHECKING:
     from rmqclient import App
 
-_EXTRAS = ("lz4", "zstandard", "pyarrow", "pyspark", "deltalake")
+_OF_DEVELOPERS = frozenset(("dev", "docs", "examples", "frameworks", "test"))
+"""Extras for who changes the library."""
+_WITHOUT_EXTRA = ("prometheus-client", "pydantic")
+"""What the library uses if the application brings it."""
 _TEXT_FILES = ("store.json", "config/topics.json", "config/consumerOffset.json", "config/subscriptionGroup.json")
 _LEAST_MAPS = 65_530
 
@@ -101,7 +106,7 @@ def _host() -> Iterator[Line]:
         "ok", "versions", f"rmqclient {importlib.metadata.version('rmqclient')}, Python {platform.python_version()}"
     )
     yield Line("ok", "kernel", f"{platform.system()} {platform.release()} {platform.machine()}")
-    found = [f"{name} {_version(name)}" for name in _EXTRAS if _version(name)]
+    found = [f"{name} {_version(name)}" for name in _optional() if _version(name)]
     yield Line("ok", "extras", ", ".join(found) or "none")
     maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
     if maps < _LEAST_MAPS:
@@ -110,6 +115,14 @@ def _host() -> Iterator[Line]:
         )
     else:
         yield Line("ok", "vm.max_map_count", str(maps))
+
+
+def _optional() -> list[str]:
+    """Return the packages that the library uses where they are installed, by its own metadata."""
+    required = importlib.metadata.requires("rmqclient") or []
+    found = [re.match(r"([\w.-]+).*\bextra == [\"']([\w-]+)", each) for each in required]
+    names = {each[1] for each in found if each is not None and each[2] not in _OF_DEVELOPERS}
+    return sorted({*names, *_WITHOUT_EXTRA})
 
 
 def _version(name: str) -> str:
@@ -126,9 +139,10 @@ def _variables(tree: click.Command) -> Iterator[Line]:
         for option in options_of(command)
         for variable in variables(words, option)
     }
+    known |= {variable for option in check.options() for variable in option.variables}
     known |= {environment.STORE, environment.CONFIG}
     for name in sorted(os.environ):
-        if name.startswith(f"{environment.PREFIX}_") and name not in known and not name.startswith("RMQ_CHECK_"):
+        if name.startswith(f"{environment.PREFIX}_") and name not in known:
             yield Line("warn", "variable", name, "no option reads it: see `rmq config --all`")
 
 
@@ -184,11 +198,12 @@ def _invariants(root: Path) -> Iterator[Line]:
 
 def _health_json(root: Path) -> str:
     from rmqclient.health import findings, report
+    from rmqclient.health.limits import Limits
     from rmqclient.local.glance import Glance, Unreadable
 
     try:
         with Glance(str(root)) as glance:
-            return report.written(findings.look(glance), "json")
+            return report.written(findings.look(glance, Limits(min_ready=0)), "json")
     except Unreadable as error:
         return json.dumps({"error": str(error)})
 

@@ -99,7 +99,7 @@ def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
 @with_store
 def worker_stack(pid: int, root: Path) -> None:
     """Print what every thread of the worker PID runs just now. The worker goes on."""
-    from rmqclient.workers.processes.stacks import stack_of
+    from rmqclient.admin.stacks import stack_of
 
     _one(root, pid)
     try:

@@ -1,0 +1,118 @@
+"""Workers on the pages: what hangs, what their threads run, and a store that is consumed without any."""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="the dashboard needs Starlette")
+pytest.importorskip("httpx2", reason="Starlette's test client needs httpx2")
+
+from rmqclient import Message, Producer
+from rmqclient.admin import Admin
+from rmqclient.dashboard.pages import workers
+from rmqclient.local.glance import Glance, Running
+from rmqclient.store import WorkerState, boottime, open_store
+from tests.dashboard.visiting import text_of, visitor
+from tests.support.stores import SMALL
+from tests.workers.supervised import Supervised
+
+MARKUP = "<script>alert(1)</script>"
+AT_A, AT_B = ("orders", 0, 1), ("payments", 1, 7)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with Producer(tmp_path / "store", config=SMALL) as producer:
+        producer.send(Message("orders", b"one"))
+    return tmp_path / "store"
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@contextmanager
+def worker(root: Path, oldest_s: float) -> Iterator[None]:
+    """Let this process be a worker of itself, with two threads that run messages; the second one does for longer."""
+    with open_store(root, SMALL, housekeeping=False) as opened:
+        table = opened.workers()
+        slot = table.claim("worker-1")
+        table.assign(slot, os.getpid())
+        mine = table.attach(slot)
+        mine.set_state(WorkerState.READY)
+        mine.beat()
+        mine.report(2, 0, 0, boottime() - round(oldest_s * 1e9))
+        yield
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, *ages_s: float) -> None:
+    running = [Running("billing", *at, os.getpid(), age) for at, age in zip((AT_A, AT_B), ages_s, strict=True)]
+    monkeypatch.setattr(Glance, "running", lambda _glance: running)
+
+
+def test_a_worker_that_hangs_is_shown_with_the_message_that_holds_it(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, 1.0, 400.0)
+    with worker(store, 400.0), visitor(store) as browser:
+        assert re.search(r"hung 40\d s in payments 1:7", text_of(browser.get("/workers").text))
+
+
+def test_a_worker_hangs_on_its_page_when_it_hangs_for_the_check(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs(monkeypatch, 1.0, 100.0)
+    with worker(store, 100.0), visitor(store) as browser:
+        assert "hung" not in text_of(browser.get("/workers").text)
+
+
+def test_a_store_that_is_consumed_without_a_supervisor_misses_no_worker(store: Path) -> None:
+    with Admin(store) as admin:
+        admin.seek("billing", "orders", "earliest")
+    with open_store(store, SMALL), visitor(store) as browser:
+        needs = text_of(browser.get("/").text.partition('class="needs"')[2].partition("</ul>")[0])
+    assert "workers are ready" not in needs
+    assert "billing: no members" in needs
+
+
+def test_the_threads_of_a_worker_are_shown_when_somebody_asks(tmp_path: Path) -> None:
+    supervised = Supervised(tmp_path, "obedient", "--processes", "1")
+    try:
+        pid = supervised.ready(1)[1]
+        with visitor(supervised.root) as browser:
+            assert f'href="/workers/{pid}"' in browser.get("/workers").text
+            assert "most recent call first" not in browser.get(f"/workers/{pid}").text
+            shown = text_of(browser.get(f"/workers/{pid}?stacks=1").text)
+            assert "most recent call first" in shown
+            assert "worker.py" in shown
+            assert "ready" in text_of(browser.get(f"/workers/{pid}").text), "it goes on"
+    finally:
+        supervised.end()
+
+
+def test_what_is_no_worker_of_the_store_is_asked_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "stack_of", lambda *_: pytest.fail("it would get a signal"))
+    with visitor(store) as browser:
+        answer = browser.get(f"/workers/{os.getpid()}?stacks=1")
+        assert answer.status_code == 404
+        assert "is not a worker of this store" in text_of(answer.text)
+        assert browser.get("/workers/0").status_code == 404
+
+
+def test_stacks_stay_text(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "stack_of", lambda *_: f"{MARKUP}\N{RIGHT-TO-LEFT OVERRIDE}")
+    with worker(store, 0.0), visitor(store) as browser:
+        shown = browser.get(f"/workers/{os.getpid()}?stacks=1").text
+    assert MARKUP not in shown
+    assert html.escape(MARKUP) + r"\u202e" in shown
+
+
+def test_a_worker_that_tells_no_stack_is_said(store: Path) -> None:
+    with worker(store, 0.0), visitor(store) as browser:
+        assert "tells no stack" in text_of(browser.get(f"/workers/{os.getpid()}?stacks=1").text)
