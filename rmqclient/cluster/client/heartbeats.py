@@ -178,12 +178,18 @@ class Heartbeats:
     def _run(self) -> None:
         next_all = time.monotonic() + INTERVAL_S
         while (missed := self._due(next_all)) is not None:
-            if time.monotonic() >= next_all:
+            is_for_all = time.monotonic() >= next_all
+            if is_for_all:
                 next_all = time.monotonic() + INTERVAL_S
-                self._refresh()
-                self.beat()
-            else:
-                self.beat(missed)
+            try:
+                self._beat_as_due(None if is_for_all else missed)
+            except Exception:  # noqa: BLE001 - without heartbeats the groups would lose this client
+                _log.exception("a heartbeat failed; the next ones go on")
+
+    def _beat_as_due(self, missed: set[str] | None) -> None:
+        if missed is None:
+            self._refresh()
+        self.beat(missed)
 
     def _due(self, next_all: float) -> set[str] | None:
         """Wait until a heartbeat is due; return to whom, if not to all; None when this is closed."""

@@ -21,6 +21,8 @@ FAILURES: Final = (BrokerUnreachable, RequestTimedOut, ConnectionFull)
 """Errors after which the next name server is asked."""
 
 _PAUSE_S: Final = 0.05
+_SHORTEST_S: Final = 0.05
+"""What all name servers together have at least, also at the end of the time."""
 
 
 class NameServers:
@@ -37,15 +39,17 @@ class NameServers:
         self._current = random.randrange(len(addresses))
 
     def call(self, asked: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
-        """Return the answer of the first name server that gives one; each has ``timeout_s`` for it.
+        """Return the answer of the first name server that gives one; all of them together have ``timeout_s`` for it.
 
         Raises NameServerUnreachable, and the error of an answer whose code is neither 0 nor in ``also``.
         """
         failures: list[QueueError] = []
-        for _ in self.addresses:
+        deadline = time.monotonic() + (timeout_s or self._timeout_s)
+        for left in range(len(self.addresses), 0, -1):  # each has its share of the time, so a silent one takes no more
             current = self._current
+            share_s = max(deadline - time.monotonic(), _SHORTEST_S) / left
             try:
-                return self._call(self.addresses[current], asked, timeout_s, also)
+                return self._call(self.addresses[current], asked, share_s, also)
             except FAILURES as error:
                 failures.append(error)
                 self._current = (current + 1) % len(self.addresses)
@@ -59,7 +63,7 @@ class NameServers:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self.call(asked)
+                return self.call(asked, max(deadline - time.monotonic(), _SHORTEST_S))
             except NameServerUnreachable as error:
                 if isinstance(error.__cause__, TlsFailed) or time.monotonic() + _PAUSE_S >= deadline:
                     raise

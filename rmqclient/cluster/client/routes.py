@@ -6,7 +6,7 @@ because a broker said that it does not have the topic, and when one of its broke
 A topic whose route is not known waits for a name server that comes back, as long as a request may take. The route that
 is known goes on to be used while no name server answers, and while none of its brokers is registered: a name server
 forgets a broker, and topics with it, when the broker or the name server restarts. A route that has lost one of several
-brokers is asked for every 5 s for a minute, so that the queues of a broker that restarts are found again soon.
+brokers, or the master of one, is asked for every 5 s for a minute, so that a broker that restarts is found again soon.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Known:
     fresh_until: float
     doubted: bool = False
     missing: dict[str, float] = field(default_factory=dict)
-    """Brokers that were in the route, and until when (monotonic, s) they are looked for."""
+    """Brokers that had a master in the route, and until when (monotonic, s) they are looked for."""
     publish: list[MessageQueue] = field(default_factory=list)
     read: list[MessageQueue] = field(default_factory=list)
 
@@ -105,6 +105,10 @@ class Routes:
         if broker_name not in self._addresses:
             self._learn({name: broker.addresses for name, broker in self.cluster().brokers.items()})
         return self._addresses.get(broker_name, {})
+
+    def has_master(self, broker_name: str) -> bool:
+        """Whether a broker has a master, by the last route with it. Asks nobody; for any thread."""
+        return MASTER_ID in self._addresses.get(broker_name, {})
 
     def masters(self) -> dict[str, str]:
         """Return the addresses of all masters by broker name, as a name server has them now."""
@@ -180,8 +184,7 @@ class Routes:
         before = self.known_brokers(slaves=True)
         missing = _missing(self._known.get(name), route)
         known = _Known(route, time.monotonic() + (RETRY_S if missing else FRESH_S), missing=missing)
-        masters = {broker.name for broker in route.brokers if MASTER_ID in broker.addresses}
-        known.publish = _queues(topic, _published(route), WRITABLE, masters)
+        known.publish = _queues(topic, _published(route), WRITABLE, _with_master(route))
         known.read = _queues(topic, route.queues, READABLE, {broker.name for broker in route.brokers})
         self._known[name] = known
         self._learn({broker.name: broker.addresses for broker in route.brokers})
@@ -191,17 +194,22 @@ class Routes:
         return known
 
     def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
-        self._addresses = {**self._addresses, **addresses}
+        self._addresses.update(addresses)  # in place: two threads may learn at once
 
 
 def _missing(before: _Known | None, route: TopicRoute) -> dict[str, float]:
-    """Return the brokers that a route has lost not long ago, and until when they are looked for."""
+    """Return the brokers whose masters a route has lost not long ago, and until when they are looked for."""
     if before is None:
         return {}
     now = time.monotonic()
-    lost = {broker.name: now + MISSING_S for broker in before.route.brokers} | before.missing
-    present = {broker.name for broker in route.brokers}
+    lost = dict.fromkeys(_with_master(before.route), now + MISSING_S) | before.missing
+    present = _with_master(route)
     return {name: until for name, until in lost.items() if name not in present and now < until}
+
+
+def _with_master(route: TopicRoute) -> set[str]:
+    """Return the brokers that have a master."""
+    return {broker.name for broker in route.brokers if MASTER_ID in broker.addresses}
 
 
 def _published(route: TopicRoute) -> tuple[RouteQueue, ...]:

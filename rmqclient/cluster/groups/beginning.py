@@ -17,7 +17,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.locks import QueueLocks
 from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, oldest_offset
 from rmqclient.cluster.groups.progress.in_file import FileOffsets, offsets_path
-from rmqclient.errors import StoreBusy
+from rmqclient.errors import BrokerUnreachable, StoreBusy
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
@@ -35,13 +35,15 @@ def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue
 
     A group has begun when a broker of the topic has an offset or a member of it, and a member of a broadcast group when
     its file has the topic. Names are those on the wire. Raises StoreBusy when another process keeps the lock for 65 s,
-    ClientIdInUse, and as a request.
+    ClientIdInUse, and as a request; BrokerUnreachable when the master of a queue is away, which would not learn where
+    the group begins there.
     """
     name, member = group_and_member(group)
     if member is not None:
         return _begin_member(client, name, member, offsets)
     if not offsets or _has_begun(client, group, offsets):
         return False
+    _check_masters(client, group, offsets)  # before the first offset is set, after which the group has begun
     with _alone(client, group, min(offsets, key=lambda queue: queue.sort_key)):
         if _has_begun(client, group, offsets):
             return False
@@ -69,10 +71,21 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
 def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str, ...]:
     """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
     answer = client.call(
-        client.routes.address(broker_name),
+        client.routes.read_address(broker_name),
         request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
     )
     return GroupList.decode(answer.body).groups
+
+
+def _check_masters(client: ClusterClient, group: str, queues: Iterable[MessageQueue]) -> None:
+    for queue in queues:
+        try:
+            client.routes.address(queue.broker_name)
+        except BrokerUnreachable as error:
+            raise BrokerUnreachable(
+                f"group {group!r} is new, and cannot begin in {queue}: {error}; start it when the master is back, or "
+                "with start='earliest'"
+            ) from error
 
 
 @contextmanager

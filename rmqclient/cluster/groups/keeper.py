@@ -59,12 +59,7 @@ class Keeper:
 
     def _run(self) -> None:
         while (errand := self._next()) is not None:
-            try:
-                errand()
-            except (QueueError, OSError) as error:
-                _log.warning("%s: %s; it is tried again", type(error).__name__, error)
-            except Exception:  # noqa: BLE001 - the other errands go on
-                _log.exception("an errand of a consumer failed")
+            safely(errand)
 
     def _next(self) -> Errand | None:
         """Wait for the next errand; None after the end."""
@@ -75,3 +70,13 @@ class Keeper:
                     return heapq.heappop(self._due)[-1]
                 self._changed.wait(left_s)
         return None
+
+
+def safely(errand: Errand) -> None:
+    """Run an errand; what it raises is logged, and the others go on."""
+    try:
+        errand()
+    except (QueueError, OSError) as error:
+        _log.warning("%s: %s; it is tried again", type(error).__name__, error)
+    except Exception:  # noqa: BLE001 - the other errands go on
+        _log.exception("an errand of a consumer failed")

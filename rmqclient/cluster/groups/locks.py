@@ -7,19 +7,22 @@ Java's members of a group that is not ordered look at no lock, and need none fro
 A 5.x broker takes a group that has locks for an ordered one, and puts what is sent to its retry topic among the dead
 letters at once (AbstractSendMessageProcessor.handleRetryAndDLQ). So locks without an order are those of another name.
 
-A broker does not free the locks of a connection that closes. [RebalanceLockManager]
+A broker does not free the locks of a connection that closes. [RebalanceLockManager] Only a master locks: while a broker
+has none, nobody gets a lock of its queues.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import NoPermission, QueueError
 from rmqclient.names import HANDOVER_SUFFIX
 from rmqclient.remoting.bodies import LockedQueues, LockRequest
 from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
 from rmqclient.store import MessageQueue
@@ -31,6 +34,11 @@ VALID_S = 30.0
 """How long a client relies on a lock after its last renewal. [rocketmq.client.rebalance.lockMaxLiveTime]"""
 
 _TIMEOUT_S = 1.0
+_RENEW_TIMEOUT_S = 3.0
+"""Nobody waits for it, and a lock is trusted from when it was asked for."""
+
+Renewed: TypeAlias = Callable[[list[MessageQueue], "set[MessageQueue] | QueueError"], None]
+"""Gets the queues of one broker, and which of them this client has now, or why that is not known. Must not block."""
 
 
 class QueueLocks:
@@ -54,27 +62,41 @@ class QueueLocks:
             return True
         return queue in self._locked(answer)
 
-    def renew(
-        self, queues: Iterable[MessageQueue], done: Callable[[list[MessageQueue], set[MessageQueue]], None]
-    ) -> None:
+    def can_be_given(self, broker_name: str) -> bool:
+        """Whether anybody can get a lock of this broker: it has a master. Asks nobody."""
+        return self._client.routes.has_master(broker_name)
+
+    def renew(self, queues: Iterable[MessageQueue], done: Renewed) -> None:
         """Renew the locks of queues, one request to each broker; does not wait.
 
-        ``done(asked, locked)`` runs on the I/O thread for each broker that answers.
+        ``done`` is called once for each broker: on the I/O thread, and at once for a broker that cannot be asked.
         """
         brokers: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
             brokers[queue.broker_name].append(queue)
         for asked in brokers.values():
-            self._renew_at_broker(asked, done)
+            try:
+                self._renew_at_broker(asked, done)
+            except QueueError as error:  # of one broker: the others are asked all the same
+                done(asked, error)
 
-    def _renew_at_broker(
-        self, asked: list[MessageQueue], done: Callable[[list[MessageQueue], set[MessageQueue]], None]
-    ) -> None:
+    def _renew_at_broker(self, asked: list[MessageQueue], done: Renewed) -> None:
+        address = self._address(asked[0])
+
         def answered(answer: Frame | QueueError) -> None:
-            if not isinstance(answer, QueueError) and answer.code == 0:
-                done(asked, self._locked(answer))
+            done(asked, answer if isinstance(answer, QueueError) else self._kept(asked, answer, address))
 
-        self._client.submit(self._address(asked[0]), self._request(asked), answered, _TIMEOUT_S)
+        self._client.submit(address, self._request(asked), answered, _RENEW_TIMEOUT_S)
+
+    def _kept(self, asked: list[MessageQueue], answer: Frame, address: str) -> set[MessageQueue] | QueueError:
+        try:
+            if answer.code:
+                raise error_of(answer, address)
+            return self._locked(answer)
+        except NoPermission as error:
+            return error if self._ordered else set(asked)
+        except QueueError as error:
+            return error
 
     def unlock(self, queue: MessageQueue, client_id: str | None = None) -> None:
         """Give the lock of a queue back; ``client_id`` names another client, which is dead. Raises as :meth:`lock`."""

@@ -10,6 +10,7 @@ import logging
 import random
 import time
 import zlib
+from contextlib import suppress
 from typing import NamedTuple
 
 from rmqclient.cluster.client.client import ClusterClient
@@ -79,14 +80,18 @@ class MemberList:
         return None
 
     def _addresses(self) -> list[str]:
-        """Return the masters of the topics, in a random order."""
-        found = set()
+        """Return the brokers of the topics, in a random order: of each its master, or a slave while it has none.
+
+        Heartbeats go to slaves, too.
+        """
+        names: set[str] = set()
         for topic in list(self.topics):
-            try:
-                queues = self._client.routes.read_queues(topic)
-                found |= {self._client.routes.address(queue.broker_name) for queue in queues}
-            except QueueError:  # a topic that is not there yet, or a broker that is gone
-                continue
+            with suppress(QueueError):  # a topic that is not there yet
+                names |= {queue.broker_name for queue in self._client.routes.read_queues(topic)}
+        found = set()
+        for name in names:
+            with suppress(QueueError):  # a broker that is gone
+                found.add(self._client.routes.read_address(name))
         return random.sample(sorted(found), len(found))
 
 

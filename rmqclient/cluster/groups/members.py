@@ -1,13 +1,15 @@
 """Members: the memberships of one consumer in the groups of a cluster.
 
 The brokers know a member by its client id and by the connection of its heartbeats. So the memberships under one client
-id share a client; a broadcast handler has the client id of its member name. One keeper does what is due for all:
+id share a client; a broadcast handler has the client id of its member name. Two keepers do what is due for all. One of
+them waits for no broker, so that neither a silent broker nor a silent member holds up a lock:
 
-======================================  =====================================================
-every second                            the offsets that brokers may not know are committed
-every 20 s                              locks are renewed
-every 20 s, and when a broker says so   the brokers are asked who is in each group
-======================================  =====================================================
+==============  ======================================  =====================================================
+``rmq-locks``   every second                            the offsets that brokers may not know are committed
+..              every 20 s, 2 s after a failure         locks are renewed
+``rmq-keeper``  every 20 s, and when a broker says so   the brokers are asked who is in each group
+..              after pauses                            pulls go on
+==============  ======================================  =====================================================
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from rmqclient.cluster.address.state_directory import state_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells, ClusterBell
-from rmqclient.cluster.groups.keeper import Keeper
+from rmqclient.cluster.groups.keeper import Keeper, safely
 from rmqclient.cluster.groups.locks import RENEW_EVERY_S, QueueLocks
 from rmqclient.cluster.groups.member_list import MemberList
 from rmqclient.cluster.groups.membership import ClusterMembership
@@ -72,6 +75,7 @@ class ClusterMembers:
         self._numbers: list[tuple[str, MessageQueue]] = []
         self._clients: dict[str, _Client] = {}
         self._keeper: Keeper | None = None
+        self._lock_keeper: Keeper | None = None
         self._closed = False
 
     def all(self) -> list[MemberInfo]:
@@ -101,41 +105,46 @@ class ClusterMembers:
         """
         del subscription
         name, member = group_and_member(group)
-        if self._keeper is None:
-            self._keeper = self._kept()
+        if self._keeper is None or self._lock_keeper is None:
+            self._keeper, self._lock_keeper = self._asking(), self._locking()
         client = self._clients.get(client_id)
         if client is None:
             client = self._clients[client_id] = _Client(
-                self._url, client_id, self._keeper, self._numbers, self.bell.ring
+                self._url, client_id, self._keeper, self._lock_keeper, self._numbers, self.bell.ring
             )
         return client.join(name, topic, wanted or MessageFilter(), self._bells, ordered=ordered, member=member)
 
     def close(self) -> None:
         """Commit what is not committed and leave the cluster. Closing twice does nothing."""
-        if self._keeper is not None and not self._closed:
+        if self._keeper is not None and self._lock_keeper is not None and not self._closed:
             self._closed = True
             self._keeper.close()
+            self._lock_keeper.close()
             for client in self._clients.values():
                 client.close()
 
-    def _kept(self) -> Keeper:
+    def _asking(self) -> Keeper:
         keeper = Keeper("rmq-keeper")
+        keeper.every(LOOK_EVERY_S, self._look)
+        return keeper
+
+    def _locking(self) -> Keeper:
+        keeper = Keeper("rmq-locks")
         keeper.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
         keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
-        keeper.every(LOOK_EVERY_S, self._look)
         return keeper
 
     def _each(self, errand: Callable[[ClusterMembership], None]) -> Callable[[], None]:
         def run() -> None:
             for client in list(self._clients.values()):
                 for membership in client.memberships:
-                    errand(membership)
+                    safely(partial(errand, membership))
 
         return run
 
     def _look(self) -> None:
         for client in list(self._clients.values()):
-            client.look()
+            safely(client.look)
 
 
 class _Group:
@@ -159,12 +168,14 @@ class _Client:
         url: ClusterURL,
         client_id: str,
         keeper: Keeper,
+        lock_keeper: Keeper,
         numbers: list[tuple[str, MessageQueue]],
         changed: Callable[[], None],
     ) -> None:
         self._client = ClusterClient(url, client_id)
         self._url = url
         self._keeper = keeper
+        self._lock_keeper = lock_keeper
         self._numbers = numbers
         self._changed = changed
         self._numbering = threading.Lock()
@@ -195,6 +206,7 @@ class _Client:
         membership = ClusterMembership(
             self._client,
             self._keeper,
+            self._lock_keeper,
             wire_name,
             topic,
             subscription,
@@ -214,9 +226,9 @@ class _Client:
     def look(self) -> None:
         """Ask who is in each group, and compare what it subscribes to."""
         for name, group in list(self._groups.items()):
-            self._ask(name, group)
+            safely(partial(self._ask, name, group))
             if group.members is not None:
-                warn_of_mismatch(self._client, name, self._subscriptions.all())
+                warn_of_mismatch(self._client, name, self._subscriptions.of(name))
 
     def close(self) -> None:
         """Commit, and leave every group."""

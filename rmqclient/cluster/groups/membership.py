@@ -14,6 +14,9 @@ it is no member any more, as the brokers say                those without an ord
 it has been no member for 30 s                              all: it does not rely on its locks any more
 10 s have passed, and nobody has freed the lock              without an order: the queue is taken without it
 =========================================================  ============================================
+
+A lock that could not be renewed is asked for again after 2 s. While its broker has no master nobody can get the lock,
+so a member without an order goes on, and reads from the slave. One with an order stops 30 s after the last renewal.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from rmqclient.backend.group_protocols import Death, Grant, Seat
 from rmqclient.cluster.client.client import ClusterClient
@@ -32,7 +36,7 @@ from rmqclient.cluster.groups.member_list import ClusterSeat, MemberList, seat_o
 from rmqclient.cluster.groups.progress.journal import Journal, JournalSlot
 from rmqclient.cluster.groups.progress.offsets import Offsets
 from rmqclient.cluster.groups.pulling import Pulling
-from rmqclient.errors import QueueError
+from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue, boottime
@@ -41,6 +45,8 @@ _COURTESY_S = 10.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5)
 """Between two tries to take a queue; the last one repeats."""
 _UNREACHABLE_PAUSE_S = 2.0
+RENEW_AGAIN_S = 2.0
+"""After a renewal without an answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,14 +54,16 @@ _log = logging.getLogger(__name__)
 class ClusterMembership:
     """One member of a group, for one topic. Except for :attr:`bell`, for one thread.
 
-    ``locks`` is None for a broadcast group, whose members have every queue. ``queue_number`` returns the number by
-    which a running slot knows a queue. ``changed`` is called when a queue was lost.
+    ``keeper`` may wait for brokers, ``lock_keeper`` must not. ``locks`` is None for a broadcast group, whose members
+    have every queue. ``queue_number`` returns the number by which a running slot knows a queue. ``changed`` is called
+    when a queue was lost.
     """
 
     def __init__(
         self,
         client: ClusterClient,
         keeper: Keeper,
+        lock_keeper: Keeper,
         group: str,
         topic: str,
         subscription: Subscription,
@@ -78,6 +86,7 @@ class ClusterMembership:
         """The queues that this member has. Other threads read copies of it."""
         self._client = client
         self._keeper = keeper
+        self._lock_keeper = lock_keeper
         self._subscription = subscription
         self.is_ordered = ordered
         self._members = members
@@ -92,6 +101,8 @@ class ClusterMembership:
         self._tries: dict[MessageQueue, tuple[float, float, int]] = {}  # first, next, how many
         self._unreachable: dict[str, float] = {}  # by broker name, until when it is not asked
         self._freed: set[tuple[MessageQueue, str]] = set()
+        self._unrenewed: set[str] = set()  # brokers whose last renewal failed, by name
+        self._asked_again: set[str] = set()  # those that will be asked again soon
         self.is_sticky = False
         """Whether the allocation asks who has which queue."""
         self.owners_seen: dict[MessageQueue, str] = {}
@@ -125,7 +136,7 @@ class ClusterMembership:
     def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> ClusterGrant | None:
         """Lock a queue, read its offset and begin to pull; None while another member has the queue.
 
-        None, too, while the broker does not answer, which is logged.
+        None, too, while the broker does not answer, which is logged once.
         """
         del lease_ms
         first, again_at, tries = self._tries.get(queue, (time.monotonic(), 0.0, 0))
@@ -134,9 +145,12 @@ class ClusterMembership:
         try:
             granted = self._granted(queue, wanted, waited_s=time.monotonic() - first)
         except QueueError as error:
-            _log.warning("group %s: %s cannot be taken yet: %s", self.group, queue, error)
+            is_new = queue.broker_name not in self._unreachable
+            level = logging.WARNING if is_new else logging.DEBUG
+            _log.log(level, "group %s: %s cannot be taken yet: %s", self.group, queue, error)
             self._unreachable[queue.broker_name] = time.monotonic() + _UNREACHABLE_PAUSE_S
             return None
+        self._unreachable.pop(queue.broker_name, None)
         if granted is None:
             pause_s = PAUSES_S[min(tries, len(PAUSES_S) - 1)]
             self._tries[queue] = first, time.monotonic() + pause_s, tries + 1
@@ -213,10 +227,45 @@ class ClusterMembership:
 
     def renew_locks(self) -> None:
         """Ask the brokers to renew the locks of all queues; does not wait. For the keeper."""
-        held = [queue for queue, grant in list(self.grants.items()) if grant.valid]
+        self._renew(lambda _broker_name: True)
+
+    def _renew(self, is_wanted: Callable[[str], bool]) -> None:
+        grants = list(self.grants.items())
+        held = [queue for queue, grant in grants if grant.valid and is_wanted(queue.broker_name)]
         if self._locks is not None and held:
-            asked_at = boottime()
-            self._locks.renew(held, lambda asked, locked: self._renewed(asked, locked, asked_at))
+            self._locks.renew(held, partial(self._answered, boottime(), self._locks))
+
+    def _answered(
+        self, asked_at: int, locks: QueueLocks, asked: list[MessageQueue], locked: set[MessageQueue] | QueueError
+    ) -> None:
+        broker_name = asked[0].broker_name
+        if not isinstance(locked, QueueError):
+            self._unrenewed.discard(broker_name)
+            self._renewed(asked, locked, asked_at)
+        elif not isinstance(locked, StoreClosed):
+            if not self.is_ordered and not locks.can_be_given(broker_name):
+                self._live_on(asked, asked_at)
+            self._not_renewed(broker_name, locked)
+
+    def _live_on(self, queues: list[MessageQueue], asked_at: int) -> None:
+        for queue in queues:
+            grant = self.grants.get(queue)
+            if grant is not None:
+                grant.renewed(asked_at)
+
+    def _not_renewed(self, broker_name: str, error: QueueError) -> None:
+        """Renew again soon. Of several failures in a row the first one is logged."""
+        if broker_name not in self._unrenewed:
+            self._unrenewed.add(broker_name)
+            _log.warning("group %s: the locks of broker %s are not renewed yet: %s", self.group, broker_name, error)
+        if broker_name not in self._asked_again:
+            self._asked_again.add(broker_name)
+            self._lock_keeper.after(RENEW_AGAIN_S, partial(self._renew_again, broker_name))
+
+    def _renew_again(self, broker_name: str) -> None:
+        self._asked_again.discard(broker_name)
+        if broker_name in self._unrenewed:
+            self._renew(lambda name: name == broker_name)
 
     def _renewed(self, asked: list[MessageQueue], locked: set[MessageQueue], asked_at: int) -> None:
         for queue in asked:

@@ -24,7 +24,7 @@ from rmqclient.cluster.groups.grant import ClusterGrant
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.cluster.groups.subscriptions import Subscriptions
 from rmqclient.errors import QueueError
-from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, ResetOffset, RunningInfo
+from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, ResetOffset, RunningInfo, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
@@ -65,7 +65,7 @@ def answer_brokers(
 
     def running(asked: Frame, _address: str) -> Frame:
         group = request_fields(asked)["consumerGroup"]
-        return response(asked, body=running_info(client, subscriptions, memberships_of(group)).encode())
+        return response(asked, body=running_info(client, subscriptions.of(group), memberships_of(group)).encode())
 
     def directly(asked: Frame, _address: str) -> Frame:
         return response(asked, ResponseCode.SYSTEM_ERROR, remark=_NOT_DIRECTLY)
@@ -77,7 +77,7 @@ def answer_brokers(
 
 
 def running_info(
-    client: ClusterClient, subscriptions: Subscriptions, memberships: Sequence[ClusterMembership]
+    client: ClusterClient, subscriptions: Sequence[Subscription], memberships: Sequence[ClusterMembership]
 ) -> RunningInfo:
     """Return what the members do, with the properties that Java's tools read."""
     properties = {
@@ -90,7 +90,7 @@ def running_info(
     }
     grants = [grant for each in memberships for grant in list(each.grants.values())]
     queues = {grant.queue: _process_queue(grant) for grant in grants}
-    return RunningInfo(properties, tuple(subscriptions.all()), queues)
+    return RunningInfo(properties, tuple(subscriptions), queues)
 
 
 def _process_queue(grant: ClusterGrant) -> ProcessQueueInfo:
@@ -114,7 +114,7 @@ def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> lis
     wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
     try:
         broker = client.routes.read_queues(topic)[0].broker_name
-        answer = client.call(client.routes.address(broker), wanted, _TIMEOUT_S)
+        answer = client.call(client.routes.read_address(broker), wanted, _TIMEOUT_S)
         queues = RunningInfo.decode(answer.body).queues
     except (QueueError, IndexError) as error:
         _log.debug("group %s: member %s does not tell its queues: %s", group, member, error)

@@ -82,10 +82,10 @@ class Subscriptions:
         if known is not None:
             self._client.remove_consumer(group)
 
-    def all(self) -> list[Subscription]:
-        """Return every subscription of this client."""
+    def of(self, group: str) -> list[Subscription]:
+        """Return what a group of this client subscribes to."""
         with self._lock:
-            return [each for topics in self._groups.values() for each in topics.values()]
+            return list(self._groups.get(group, {}).values())
 
     def _data(self, group: str) -> ConsumerData:
         return ConsumerData(
@@ -103,7 +103,7 @@ class Subscriptions:
         for queue in {each.broker_name: each for each in self._client.routes.read_queues(subscription.topic)}.values():
             try:
                 self._client.call(
-                    self._client.routes.address(queue.broker_name), request(RequestCode.CHECK_CLIENT_CONFIG, body)
+                    self._client.routes.read_address(queue.broker_name), request(RequestCode.CHECK_CLIENT_CONFIG, body)
                 )
             except AnswerError as error:
                 if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED):
@@ -133,7 +133,7 @@ def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscripti
 def _subscription_at_broker(client: ClusterClient, group: str, topic: str) -> tuple[str, str] | None:
     try:
         queues = client.routes.read_queues(topic)
-        address = client.routes.address(queues[0].broker_name)
+        address = client.routes.read_address(queues[0].broker_name)
         answer = client.call(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group))
         there = ConsumerConnection.decode(answer.body).subscriptions.get(topic)
     except (QueueError, IndexError):

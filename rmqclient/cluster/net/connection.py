@@ -215,11 +215,17 @@ class Connection:
             self._end(made)
         else:
             self._socket = made
-            if self._layer is None:
-                self._open()
-            else:
-                self._io.run_later(self._timeout_s, self._give_up_handshake)
-                self._shake_hands(b"")
+            try:
+                self._begin()
+            except OSError as error:
+                self._end(self._loss(error))
+
+    def _begin(self) -> None:
+        if self._layer is None:
+            self._open()
+        else:
+            self._io.run_later(self._timeout_s, self._give_up_handshake)
+            self._shake_hands(b"")
 
     def _shake_hands(self, received: bytes) -> None:
         assert self._layer is not None
@@ -309,9 +315,9 @@ class Connection:
         if self._socket is not None:
             self._io.forget(self._socket.fileno())
             self._socket.close()
-        while self._waiting:
-            _, waited = self._waiting.popitem()
-            self._answer(waited, again(why))
+        for opaque in list(self._waiting):  # a thread that asked may take its own out meanwhile
+            if (waited := self._waiting.pop(opaque, None)) is not None:
+                self._answer(waited, again(why))
 
     def _loss(self, error: Exception) -> QueueError:
         if not self.was_open:

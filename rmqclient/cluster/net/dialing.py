@@ -6,6 +6,7 @@ its addresses are tried one after the other. All of it together takes at most th
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import socket
@@ -97,13 +98,15 @@ class Dialing:
             try:
                 self._connect(family, place)
             except OSError as error:
-                self._next(str(error))
+                self._next(error.strerror or str(error))
 
     def _connect(self, family: int, place: tuple[str, int]) -> None:
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
-        self._socket.connect_ex(place)
+        number = self._socket.connect_ex(place)
+        if number not in (0, errno.EINPROGRESS):  # such as ENETUNREACH, of which SO_ERROR tells nothing
+            raise OSError(number, os.strerror(number))
         self._io.watch(self._socket.fileno(), select.EPOLLOUT, self._connected)
 
     def _connected(self, events: int) -> None:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from rmqclient.backend.bells import ThreadBell
 from rmqclient.cluster.client.client import ClusterClient
@@ -26,6 +27,9 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import response
 from rmqclient.store import encode_properties
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+
+_MOST_KEPT: Final = 10_000
+"""Replies that wait for a requester; all requesters of a client get all replies, also those that ask nothing now."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +72,7 @@ class ClusterReplies:
         self._client = client
         self._groups = groups
         self._pushes = pushes
-        self._come: deque[ReceivedMessage] = deque()
+        self._come: deque[ReceivedMessage] = deque(maxlen=_MOST_KEPT)
         self._changing = threading.Lock()
         self._leave: Callable[[], None] | None = None
 

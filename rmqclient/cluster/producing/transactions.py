@@ -139,9 +139,15 @@ class ClusterTransactions:
 
     def _run(self, ask: Ask) -> None:
         while (question := self._waiting.get()) is not None and not self._closed.is_set():
-            commit = None if question.half.message_id in self._decided else ask(question.half)
-            if commit is not None:
-                self._tell(question, commit=commit)
+            try:
+                self._answer(question, ask)
+            except Exception:  # noqa: BLE001 - the broker asks again, and the other questions go on
+                _log.exception("a question about message %s was not answered", question.half.message_id)
+
+    def _answer(self, question: _Question, ask: Ask) -> None:
+        commit = None if question.half.message_id in self._decided else ask(question.half)
+        if commit is not None:
+            self._tell(question, commit=commit)
 
     def _remember(self, message_id: str) -> None:
         now = time.monotonic()

@@ -84,7 +84,7 @@ class Alone:
         def renew() -> None:  # on the I/O thread
             if not ended.is_set():
                 with suppress(QueueError):
-                    self._locks.renew(queues, lambda _asked, _locked: None)
+                    self._locks.renew(queues, lambda _asked, _kept: None)
                     self._client.later(RENEW_EVERY_S, renew)
 
         self._client.later(RENEW_EVERY_S, renew)

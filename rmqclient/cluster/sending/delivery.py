@@ -97,7 +97,7 @@ class Delivery:
             address = self._client.routes.address(queue.broker_name)
             answered = partial(self._answered, send, queue, address, began)
             self._client.submit(address, send.outgoing.frame(queue), answered)
-        except QueueError as error:
+        except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             self._end(send, error)
 
     def _answered(
@@ -116,15 +116,17 @@ class Delivery:
     def _try_again(self, send: _Send, queue: MessageQueue, error: QueueError) -> None:
         try:
             send.attempts.failed(queue, error)
-        except QueueError as last:
+        except Exception as last:  # noqa: BLE001 - it is raised where the future is awaited
             self._end(send, last)
         else:
             self._try(send)
 
     def _end(self, send: _Send, outcome: SendResult | Exception) -> None:
         self._under_way.end(send.outgoing.size)  # first: what is called now may send again
-        send.done(outcome)
-        self._under_way.finish()
+        try:
+            send.done(outcome)
+        finally:
+            self._under_way.finish()
 
     def _makes_room(self) -> bool:
         return self._client.is_io_thread or threading.current_thread() is self._helper
@@ -148,7 +150,10 @@ class Delivery:
 
     def _help(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            try:
+                job()
+            except Exception:  # noqa: BLE001 - the other sends go on
+                _log.exception("a send failed; the other ones go on")
 
 
 def _result(outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> SendResult | Exception:

@@ -65,6 +65,24 @@ def test_heartbeats_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         cluster.wait_for(BEAT, 5)
 
 
+def test_heartbeats_go_on_after_an_exception_that_nobody_expected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(heartbeats_module, "INTERVAL_S", 0.05)
+    failures = iter([RuntimeError("can't start new thread")])
+
+    def refresh() -> None:
+        for failure in failures:
+            raise failure
+
+    with scripted_cluster() as cluster, client_of(cluster.address) as client:
+        client._heartbeats._refresh = refresh
+        client.routes.of("orders")
+        client.add_producer("tills")
+        cluster.wait_for(BEAT, 4)
+    assert "can't start new thread" in caplog.text
+
+
 def test_leaving_a_group_and_closing_are_told() -> None:
     with scripted_cluster() as cluster:
         with client_of(cluster.address) as client:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,48 @@ def test_a_broker_that_has_left_a_route_is_looked_for_until_it_is_back(monkeypat
         assert len(cluster.asked(ROUTE)) == asked
 
 
+def test_a_master_that_has_left_a_route_is_looked_for_while_its_slave_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_module, "RETRY_S", 0.0)
+    addresses = {0: "127.0.0.1:9", 1: "127.0.0.1:10"}
+
+    def routed(asked: Frame) -> Frame:
+        route = TopicRoute((RouteBroker("a", "C", dict(addresses)),), (RouteQueue("a", 1, 1),))
+        return response(asked, body=route.encode())
+
+    with scripted_cluster({ROUTE: routed}) as cluster, client_of(cluster.address) as client:
+        # Given a broker with a master and a slave
+        assert len(client.routes.publish_queues("orders")) == 1
+        assert client.routes.has_master("a")
+        # When the master leaves
+        del addresses[0]
+        client.routes.forget("orders")
+        # Then the slave is read, and the master found when it is back
+        assert (client.routes.publish_queues("orders"), len(client.routes.read_queues("orders"))) == ([], 1)
+        assert not client.routes.has_master("a")
+        addresses[0] = "127.0.0.1:9"
+        assert len(client.routes.publish_queues("orders")) == 1
+        assert client.routes.has_master("a")
+
+
+def test_threads_that_learn_of_brokers_at_once_forget_none() -> None:
+    with scripted_cluster() as cluster, client_of(cluster.address) as client:
+
+        class Slow(dict[str, dict[int, str]]):
+            """Brokers, of which another thread learns more while these are read."""
+
+            def keys(self) -> Any:
+                other = threading.Thread(target=client.routes._learn, args=({"b": {0: "h:2"}},))
+                other.start()
+                other.join(10)
+                return super().keys()
+
+            def __iter__(self) -> Iterator[str]:
+                return super().__iter__()
+
+        client.routes._learn(Slow(a={0: "h:1"}))
+        assert (client.routes.address("a"), client.routes.address("b")) == ("h:1", "h:2")
+
+
 def test_a_broker_that_stays_away_is_not_looked_for_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes_module, "RETRY_S", 0.0)
     monkeypatch.setattr(routes_module, "MISSING_S", 0.0)
@@ -201,6 +245,19 @@ def test_a_silent_name_server_costs_one_timeout_and_then_nothing() -> None:
         for _ in range(20):
             client.routes.of("orders", fresh=True)
         assert time.monotonic() - begun < 3
+
+
+def test_silent_name_servers_together_cost_one_timeout() -> None:
+    with (
+        raw_peer(stay_silent) as one,
+        raw_peer(stay_silent) as two,
+        raw_peer(stay_silent) as three,
+        client_of(one.address, two.address, three.address, rest="?timeout=1") as client,
+    ):
+        begun = time.monotonic()
+        with pytest.raises(NameServerUnreachable):
+            client.routes.of("orders")
+        assert time.monotonic() - begun < 2
 
 
 def test_all_name_servers_gone_is_one_error_that_names_each() -> None:

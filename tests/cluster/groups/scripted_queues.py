@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,10 +81,12 @@ def pulled(request: Frame, code: int, next_offset: int, body: bytes = b"", *, ma
 
 
 @contextmanager
-def scripted_queues(script: dict[RequestCode, Any] | None = None) -> Iterator[tuple[ScriptedCluster, ScriptedQueues]]:
-    """Run a cluster of one broker with queues."""
+def scripted_queues(
+    script: dict[RequestCode, Any] | None = None, brokers: Sequence[str] = ("broker-a",)
+) -> Iterator[tuple[ScriptedCluster, ScriptedQueues]]:
+    """Run a cluster of one broker with queues, or of several."""
     queues = ScriptedQueues()
-    with scripted_cluster({RequestCode.PULL_MESSAGE: queues.pull, **(script or {})}) as cluster:
+    with scripted_cluster({RequestCode.PULL_MESSAGE: queues.pull, **(script or {})}, brokers=brokers) as cluster:
         queues.cluster = cluster
         yield cluster, queues
 
@@ -102,9 +104,11 @@ def joined(
         members.close()
 
 
-def granted(membership: ClusterMembership, wanted: MessageFilter | None = None) -> ClusterGrant:
+def granted(
+    membership: ClusterMembership, wanted: MessageFilter | None = None, queue: MessageQueue = QUEUE
+) -> ClusterGrant:
     """Take the queue, which must be free."""
-    grant = membership.grant(QUEUE, wanted or MessageFilter(), LEASE_MS)
+    grant = membership.grant(queue, wanted or MessageFilter(), LEASE_MS)
     assert grant is not None
     return grant
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.cluster.groups.progress import journal as journals
 from rmqclient.cluster.groups.progress.journal import SLOTS, Journal
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import TableFull
@@ -103,6 +104,31 @@ def test_a_thread_that_is_left_behind_keeps_its_entry(directory: Path) -> None:
     assert [path.suffix for path in directory.iterdir()] == [".journal"]
     Journal(directory, "next", lambda _number: (GROUP, QUEUE)).dead_clients()
     assert sorted(path.suffix for path in directory.iterdir()) == [".dead", ".journal"]
+
+
+def test_a_dead_journal_is_read_again_only_when_it_has_changed(
+    directory: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journals, "_LOOK_AGAIN_S", 0.0)
+    known, read = Path.read_bytes, list[str]()
+
+    def read_bytes(path: Path) -> bytes:
+        read.append(path.suffix)
+        return known(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    # Given a process that was killed
+    killed_with(directory, 7, 7)
+    # When its journal is looked at again and again, then it is read once
+    for _ in range(5):
+        assert journal.deaths(GROUP, QUEUE, 0)
+    assert read == [".dead"]
+    # And when another member has forgotten the death, it is read once more
+    Journal(directory, "other", lambda _number: (GROUP, QUEUE)).forget(GROUP, QUEUE, 8)
+    read.clear()
+    for _ in range(5):
+        assert not journal.deaths(GROUP, QUEUE, 0)
+    assert read == [".dead"]
 
 
 def test_damaged_and_foreign_files_are_passed_over(directory: Path, journal: Journal) -> None:

@@ -11,12 +11,21 @@ import pytest
 from rmqclient import sql
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups import members as members_module
 from rmqclient.cluster.groups.beginning import begin_group
 from rmqclient.cluster.groups.members import ClusterMembers, pause_s
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.errors import ClientIdInUse, FilterError
 from rmqclient.filters import MessageFilter
-from rmqclient.remoting.bodies import ConsumerStatus, GroupList, Heartbeat, MessageModel, RunningInfo
+from rmqclient.remoting.bodies import (
+    ConsumerConnection,
+    ConsumerStatus,
+    GroupList,
+    Heartbeat,
+    MessageModel,
+    RunningInfo,
+    Subscription,
+)
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
@@ -77,6 +86,45 @@ def test_a_broker_that_does_not_filter_by_properties_refuses_the_member() -> Non
         joined(cluster, wanted=wanted),
     ):
         pass
+
+
+def test_two_groups_of_one_client_may_want_different_messages(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(members_module, "LOOK_EVERY_S", 0.01)
+
+    def known(asked: Frame) -> Frame:
+        group = request_fields(asked)["consumerGroup"]
+        consumers = {each.group: each for each in last_heartbeat(cluster).consumers}
+        found = {each.topic: each for each in consumers[group].subscriptions}
+        return response(asked, body=ConsumerConnection(subscriptions=found).encode())
+
+    # Given two groups of one client, one of which wants other messages of the topic
+    with scripted_queues({RequestCode.GET_CONSUMER_CONNECTION_LIST: known}) as (cluster, _queues):
+        members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
+        members.join(GROUP, TOPIC, "me@host", "a", MessageFilter("a"))
+        members.join("shipping", TOPIC, "me@host", "b", MessageFilter("b"))
+        # When the keeper has compared them several times, then it warns of neither
+        cluster.wait_for(RequestCode.GET_CONSUMER_CONNECTION_LIST, 12)
+        assert "another member wants" not in caplog.text
+        # And a broker that asks about a group is told of its own subscriptions
+        cluster.push(
+            request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=GROUP, clientId="me@host", jstackEnable=False)
+        )
+        (answer,) = cluster.wait_for_answers(1)
+        found = {each.topic: each.expression for each in RunningInfo.decode(answer.body).subscriptions}
+        assert found == {TOPIC: "a", RETRY: "*"}
+        members.close()
+
+
+def test_a_member_that_wants_other_messages_than_its_group_is_told_of_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(members_module, "LOOK_EVERY_S", 0.01)
+    other = ConsumerConnection(subscriptions={TOPIC: Subscription(TOPIC, "b")})
+    script = {RequestCode.GET_CONSUMER_CONNECTION_LIST: lambda asked: response(asked, body=other.encode())}
+    with scripted_queues(script) as (cluster, _queues), joined(cluster, wanted=MessageFilter("a")):
+        eventually(lambda: "another member wants ('TAG', 'b')" in caplog.text, "the warning")
 
 
 def test_a_member_that_leaves_is_no_member() -> None:

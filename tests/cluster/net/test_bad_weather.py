@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from rmqclient.errors import (
 )
 from rmqclient.remoting.frame import Frame, FrameReader, encode
 from tests.cluster.net.conftest import closing, forget, ignore, question
-from tests.support.cluster.raw_peer import answer_with, echoed, raw_peer, requests_of, stay_silent
+from tests.support.cluster.raw_peer import answer_with, echo, echoed, raw_peer, requests_of, stay_silent
 from tests.support.host.ports import address_of, nobody_listens
 
 PATIENCE_S = 20.0
@@ -49,6 +50,30 @@ def test_a_port_where_nobody_listens_is_refused_at_once(connections: Connections
 def test_a_name_that_nobody_knows_is_refused(connections: Connections) -> None:
     with at_most(5), pytest.raises(BrokerUnreachable, match=r"nowhere\.invalid"):
         connections.to("nowhere.invalid:9876").ask(question(), 15)
+
+
+def test_a_host_to_which_there_is_no_way_is_refused_at_once(connections: Connections) -> None:
+    # Given an address of a group of hosts, to which the kernel makes no connection
+    with at_most(5), pytest.raises(BrokerUnreachable, match="unreachable") as raised:
+        connections.to("224.0.0.1:9876").ask(question(), 15)
+    assert not raised.value.stored
+
+
+def test_the_next_address_of_a_name_is_tried_when_there_is_no_way_to_the_first(
+    connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = socket.getaddrinfo
+
+    def resolved(host: str, port: int, **options: Any) -> list[Any]:
+        if host != "two.example":
+            return known(host, port, **options)
+        if options.get("flags"):
+            raise socket.gaierror("not a number")
+        return [*known("224.0.0.1", port, **options), *known("127.0.0.1", port, **options)]
+
+    with raw_peer(echo) as peer:
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
+        assert connections.to(f"two.example:{peer.port}").ask(question(b"one"), 5).body == b"one"
 
 
 def test_a_host_that_does_not_answer_is_given_up(connections: Connections) -> None:
@@ -96,7 +121,7 @@ MAD_BYTES = {
     "a frame of 16 MiB and one byte": struct.pack(">i", (16 << 20) + 1 - 4) + b"x" * 64,
     "a negative length": struct.pack(">i", -1) + b"x" * 64,
     "a header longer than its frame": struct.pack(">ii", 16, 1 << 16) + b"x" * 64,
-    "a header that is no JSON": struct.pack(">ii", 12, 8) + b"{{{{{{{{",
+    "a header that is not JSON": struct.pack(">ii", 12, 8) + b"{{{{{{{{",
     "a serialization that nobody has": struct.pack(">ii", 12, 9 << 24 | 8) + b"x" * 64,
     "a TLS alert": b"\x15\x03\x03\x00\x02\x02\x46" + bytes(32),
 }
@@ -169,6 +194,28 @@ def test_all_requests_of_a_lost_connection_hear_of_it(connections: Connections) 
         assert all_ended.wait(5)
         assert {type(error) for error in ended} == {ConnectionLost}
         assert len(set(map(id, ended))) == 1000
+
+
+def test_a_request_that_times_out_while_the_connection_ends_disturbs_no_other(
+    connections: Connections, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Racing(dict[int, object]):
+        """A table from which the thread that asked takes its request just after somebody has looked for one."""
+
+        def __bool__(self) -> bool:
+            found = len(self) > 0
+            self.clear()
+            return found
+
+    with raw_peer(stay_silent) as peer:
+        connection = connections.to(peer.address)
+        connection._waiting = Racing()  # type: ignore[assignment]
+        connection.submit(question(), lambda _: None, 15)
+        connection.end(ConnectionLost("the peer closed the connection"))
+        ended = threading.Event()
+        connections.io().run_soon(ended.set)
+        assert ended.wait(PATIENCE_S)
+    assert "KeyError" not in caplog.text
 
 
 def test_a_silent_peer_is_asked_and_then_cut_off(connections: Connections) -> None:

@@ -7,12 +7,15 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqclient.cluster.address.url import TlsOptions
+from rmqclient.cluster.net import connection as connection_module
 from rmqclient.cluster.net.connections import Connections
+from rmqclient.cluster.net.dialing import Dialing
 from rmqclient.cluster.net.tls import context_of
 from rmqclient.errors import BrokerUnreachable, ConnectionLost, InvalidURL, QueueError, TlsFailed
 from tests.cluster.net.conftest import closing, forget, ignore, question
@@ -92,6 +95,24 @@ def test_a_peer_without_tls_is_refused_in_time(serve: Callable[[socket.socket], 
         with pytest.raises(TlsFailed, match=peer.address):
             connections.to(peer.address).ask(question(), 15)
         assert time.monotonic() - begun < 5
+
+
+def test_a_peer_that_is_gone_before_the_handshake_is_known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a socket that was connected, and whose peer is gone before the first byte
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.close()
+
+    class Dialed(Dialing):
+        def start(self) -> None:
+            self._io.run_soon(partial(self._finish, ours))
+
+    monkeypatch.setattr(connection_module, "Dialing", Dialed)
+    with closing(Connections(context_of(TlsOptions()), 30.0, ignore, forget)) as connections:
+        begun = time.monotonic()
+        with pytest.raises(TlsFailed, match="Broken pipe"):
+            connections.to("127.0.0.1:9").ask(question(), 5)
+        assert time.monotonic() - begun < 4
 
 
 def test_a_peer_that_wants_tls_is_lost_and_the_error_says_what_may_be_wrong(authority: Authority) -> None:

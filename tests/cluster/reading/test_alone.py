@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient import App, Producer
 from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.cluster.reading import alone
 from rmqclient.errors import BrokerUnreachable, StoreBusy
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -55,6 +56,16 @@ def test_a_client_excludes_its_own_threads(backend: ClusterBackend) -> None:
         other.start()
         other.join()
     assert entered == []
+
+
+def test_a_lock_is_kept_at_the_other_brokers_when_one_has_lost_its_master(
+    kept: KeepingCluster, backend: ClusterBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "RENEW_EVERY_S", 0.01)
+    with backend.alone("orders report", 1):
+        backend._client.routes._learn({"broker-a": {1: "127.0.0.1:9"}})
+        asked = len(kept.cluster.asked(RequestCode.LOCK_BATCH_MQ, "broker-b"))
+        kept.cluster.wait_for(RequestCode.LOCK_BATCH_MQ, asked + 3, broker="broker-b")
 
 
 def test_without_a_master_nobody_is_alone(kept: KeepingCluster, backend: ClusterBackend) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.backend.futures import SendFuture
+from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.sending import under_way
 from rmqclient.errors import MessageIllegal, ProducerFull, RequestTimedOut, StoreClosed
 from rmqclient.remoting.frame import Frame
@@ -74,6 +75,25 @@ def test_an_answer_that_makes_no_sense_is_told() -> None:
 
     with producing({SEND: nonsense}) as (_, producer), pytest.raises(ValueError, match="nonsense"):
         producer.send_async(Message("orders", b"")).result(LONG_S)
+
+
+def test_an_exception_that_nobody_expected_ends_its_own_send_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a host on which no thread can be started when the first send is to be tried again
+    known, failures = Routes.address, iter([RuntimeError("can't start new thread")])
+
+    def address(routes: Routes, broker_name: str, broker_id: int = 0) -> str:
+        if threading.current_thread().name == "rmq-sends":
+            for failure in failures:
+                raise failure
+        return known(routes, broker_name, broker_id)
+
+    monkeypatch.setattr(Routes, "address", address)
+    with producing({SEND: only_on("broker-a", no(2))}, brokers=("broker-a",)) as (cluster, producer):
+        # When it and another one are sent, then each has its outcome
+        with pytest.raises(RuntimeError, match="new thread"):
+            producer.send_async(Message("orders", b"")).result(LONG_S)
+        cluster.script[SEND] = stored
+        assert producer.send_async(Message("others", b"")).result(LONG_S).queue.topic == "others"
 
 
 def test_the_first_message_of_a_topic_does_not_wait_for_a_name_server() -> None:

@@ -13,13 +13,17 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.calling.hooks import Hooks
+from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing import replies as replies_module
+from rmqclient.cluster.producing.producing import Producing
 from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import MessageRejected, RequestTimeout
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields, response
-from rmqclient.store import MessageQueue, decode_records
+from rmqclient.store import MessageQueue, StoreConfig, decode_records
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, producing, properties_of, stored
-from tests.support.cluster.scripted_cluster import ScriptedCluster
+from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.cluster.standard_answers import Cluster, route_of
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
@@ -123,6 +127,17 @@ def test_a_request_without_a_reply_ends_in_time_and_a_late_reply_is_dropped() ->
         cluster.push(pushed(cluster.wait_for(SEND, 2)[1], b"next"))
         assert future.result(LONG_S).body == b"next"
     assert told.value.stored
+
+
+def test_a_requester_that_asks_nothing_keeps_few_replies_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies_module, "_MOST_KEPT", 3)
+    with scripted_cluster() as cluster:
+        client = ClusterClient(ClusterURL.parse(f"rocketmq://{cluster.address}"))
+        idle = Producing(client, StoreConfig()).replies()
+        for number in range(5):
+            idle.came(received(KEYS=str(number)))
+        assert [reply.keys for reply in idle.take()] == [("2",), ("3",), ("4",)]
+        client.close()
 
 
 def test_a_push_that_makes_no_sense_is_answered_and_harms_no_request() -> None:

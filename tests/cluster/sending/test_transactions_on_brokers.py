@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from rmqclient import Decision, Message, ReceivedMessage, TransactionProducer
+from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import AnswerError, HandlerError, RequestTimedOut
 from rmqclient.remoting.frame import ONEWAY, Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields
@@ -165,6 +167,28 @@ def test_what_is_not_known_is_left_to_the_next_question() -> None:
             cluster.push(question(message_id=f"{number:032X}"), "broker-a")
         (end,) = cluster.wait_for(END, timeout_s=LONG_S)
     assert request_fields(end)["msgId"] == f"{3:032X}"
+
+
+def test_questions_are_answered_after_an_exception_that_nobody_expected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, failures = ClusterClient.call, iter([RuntimeError("can't start new thread")])
+
+    def call(client: ClusterClient, address: str, asked: Frame, *more: Any, **options: Any) -> Frame:
+        if threading.current_thread().name == "rmq-check":
+            for failure in failures:
+                raise failure
+        return known(client, address, asked, *more, **options)
+
+    monkeypatch.setattr(ClusterClient, "call", call)
+    with deciding(check=lambda _: Decision.COMMIT) as (cluster, producer):
+        producer.send(Message("orders", b""))
+        cluster.wait_for(RequestCode.HEART_BEAT, broker="broker-a")
+        cluster.push(question(message_id="A" * 32), "broker-a")
+        cluster.push(question(message_id="B" * 32), "broker-a")
+        (end,) = cluster.wait_for(END, timeout_s=LONG_S)
+    assert request_fields(end)["msgId"] == "B" * 32
+    assert "can't start new thread" in caplog.text
 
 
 def test_questions_about_another_group_are_not_answered() -> None:

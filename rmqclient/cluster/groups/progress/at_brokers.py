@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import QueueError
+from rmqclient.errors import BrokerUnreachable, QueueError
+from rmqclient.remoting.bodies import MASTER_ID
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
@@ -50,12 +51,16 @@ class BrokerOffsets:
                 _log.warning("group %s: an offset of %s is not committed yet: %s", self._group, queue, answer)
             done(stored)
 
-        address = self._client.routes.address(queue.broker_name)
-        self._client.submit(address, self._request(queue, offset), answered, _TIMEOUT_S)
+        try:
+            address = self._client.routes.address(queue.broker_name)
+        except BrokerUnreachable as error:  # its master is away
+            answered(error)
+        else:
+            self._client.submit(address, self._request(queue, offset), answered, _TIMEOUT_S)
 
     def life(self, queue: MessageQueue) -> object:
         """Return another value when the broker may have been killed, or another one has become the master."""
-        address = self._client.routes.address(queue.broker_name)
+        address = self._client.routes.addresses(queue.broker_name).get(MASTER_ID, "")
         return address, self._client.losses(address)
 
     def _request(self, queue: MessageQueue, offset: int) -> Frame:

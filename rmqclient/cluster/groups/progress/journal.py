@@ -31,9 +31,10 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue
@@ -49,6 +50,9 @@ _LOCKS_END_S = 120.0
 """A broker forgets the lock of a queue 60 s after its last renewal."""
 _KEPT_S = 7 * 86_400.0
 _LOOK_AGAIN_S = 0.5
+
+_FileState: TypeAlias = tuple[str, int, int, int]
+"""Name, inode, time of the last change (ns) and size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class Journal:
         self._free: list[int] = []
         self._used = 0
         self._dead: list[DeadJournal] = []
+        self._known: dict[_FileState, DeadJournal] = {}
         self._looked_at = -_LOOK_AGAIN_S
         name = f"{os.getpid()}-{secrets.token_hex(6)}"
         new = directory / f"{name}.new"
@@ -190,7 +195,8 @@ class Journal:
     def _dead_ones(self) -> list[DeadJournal]:
         with self._lock:
             if time.monotonic() - self._looked_at >= _LOOK_AGAIN_S:
-                self._dead = list(dead_journals(self._path.parent))
+                self._known = dead_journals(self._path.parent, self._known)
+                self._dead = list(self._known.values())
                 self._looked_at = time.monotonic()
             return self._dead
 
@@ -222,32 +228,45 @@ class DeadJournal:
     def running(self, group: str, queue: MessageQueue) -> list[tuple[int, int, int]]:
         """Return what ran of a queue: first and last offset, and how often the message had been begun."""
         wanted = _text_of(group, queue)
-        return [(first, last, begun) for text, first, last, begun in self._slots.values() if text == wanted]
+        slots = list(self._slots.values())
+        return [(first, last, begun) for text, first, last, begun in slots if text == wanted]
 
     def forget(self, group: str, queue: MessageQueue, committed_offset: int) -> None:
         """Clear the slots of a queue whose messages are all below an offset."""
         wanted = _text_of(group, queue)
-        over = [at for at, (text, _, last, _) in self._slots.items() if text == wanted and last < committed_offset]
+        slots = list(self._slots.items())
+        over = [at for at, (text, _, last, _) in slots if text == wanted and last < committed_offset]
         if over:
             with contextlib.suppress(OSError), self._path.open("rb+") as file:
                 for at in over:
-                    del self._slots[at]
+                    self._slots.pop(at, None)
                     file.seek(at)
                     file.write(bytes(_RUNS.size))
 
 
-def dead_journals(directory: Path) -> Iterator[DeadJournal]:
-    """Yield the journals of dead processes in a directory; removes those that are over."""
+def dead_journals(directory: Path, known: Mapping[_FileState, DeadJournal]) -> dict[_FileState, DeadJournal]:
+    """Return the journals of dead processes in a directory; removes those that are over.
+
+    ``known`` has those that were read before: a file of 2 MiB is read again only if it has changed.
+    """
+    found: dict[_FileState, DeadJournal] = {}
     for path in sorted(directory.iterdir()):
         with contextlib.suppress(OSError, ValueError):
             if path.suffix == ".journal" and _is_free(path):
                 path = path.rename(path.with_suffix(".dead"))  # noqa: PLW2901 - the same file under its other name
             if path.suffix == ".dead":
-                dead = DeadJournal(path)
+                state = _state_of(path)
+                dead = known.get(state) or DeadJournal(path)
                 if dead.is_over:
                     path.unlink(missing_ok=True)
                 else:
-                    yield dead
+                    found[state] = dead
+    return found
+
+
+def _state_of(path: Path) -> _FileState:
+    status = path.stat()
+    return path.name, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _is_free(path: Path) -> bool:
