@@ -95,8 +95,18 @@ class _Root(Noun):
             ctx.exit(code)
 
 
+class _Check(click.Command):
+    """``rmq check``. Its options are parsed without click, so its help is that of its own parser."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        from rmqclient.workers.commands.looking.check import help_text
+
+        return help_text(ctx.terminal_width)
+
+
 @click.command(
     "check",
+    cls=_Check,
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     short_help="Say whether a store is healthy, what is stuck, and what to do.",
@@ -104,7 +114,7 @@ class _Root(Noun):
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def check(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Say whether a store is healthy. Its options are parsed without click: see workers/entry.py."""
+    """Say whether a store is healthy, what is stuck, and what to do."""
     from rmqclient.workers.commands.looking.check import main as looked
 
     before = context.find_root().params
@@ -155,7 +165,7 @@ def main() -> None:
     },
 )
 @click.version_option(package_name="rmqclient", prog_name="rmq")
-@click.option("--store", "root", type=STORE, help="For the command that follows, as its own --store.")
+@click.option("--store", "root", type=STORE, help="For the command that follows, as its own --store. Else: RMQ_STORE.")
 @click.option(
     "--config",
     "config_file",

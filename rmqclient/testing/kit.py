@@ -91,6 +91,7 @@ class Kit:
         topic: str,
         body: object = b"",
         *,
+        key: str | None = None,
         tags: str = "",
         keys: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
@@ -99,8 +100,12 @@ class Kit:
         deliver_at: datetime.datetime | None = None,
         delay_level: int = 0,
     ) -> SendResult:
-        """Send one message, as :meth:`rmqclient.Producer.send`; no handler gets it before :meth:`drain`."""
-        message = Message(topic, body, tags=tags, keys=list(keys), properties=dict(properties or {}))
+        """Send one message, as :meth:`rmqclient.Producer.send`; no handler gets it before :meth:`drain`.
+
+        ``key`` is one key, before those of ``keys``.
+        """
+        named = [*keys] if key is None else [key, *keys]
+        message = Message(topic, body, tags=tags, keys=named, properties=dict(properties or {}))
         return self.producer.send(message, sharding_key, delay=delay, deliver_at=deliver_at, delay_level=delay_level)
 
     def request(self, topic: str, body: object = b"", *, timeout: Duration = 10, tags: str = "") -> ReceivedMessage:

@@ -7,6 +7,9 @@
     -->
 
     <!-- not run: it needs Spark -->          over a block that is only compiled, and why
+
+    <!-- a session -->                        what follows is no part of the program: see tests/docs/sessions
+    <!-- the session ends -->                 unless the session is the rest of the page
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ _PART = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
+_SESSION = re.compile(
+    r"^<!-- a session(?:: it needs (?P<needs>[\w, ]+))? -->\n(?P<text>.*?)(?:^<!-- the session ends -->$|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -36,8 +44,9 @@ class Block:
 
 
 def blocks_of(page: str) -> list[Block]:
-    """Return the Python of a page in its order, that of the comments included."""
+    """Return the Python of a page in its order, that of the comments included, without that of a session."""
     blocks, is_run = [], True
+    page = _SESSION.sub(lambda found: "\n" * found[0].count("\n"), page)
     for part in _PART.finditer(page):
         if part["reason"]:
             is_run = False
@@ -48,6 +57,18 @@ def blocks_of(page: str) -> list[Block]:
         if part["shown"] is not None:
             is_run = True
     return blocks
+
+
+def session_of(page: str) -> str | None:
+    """Return the part of a page that is a session, None without one."""
+    found = _SESSION.search(page)
+    return None if found is None else found["text"]
+
+
+def needs_of(page: str) -> list[str]:
+    """Return the modules and programs without which the session of a page cannot be followed."""
+    found = _SESSION.search(page)
+    return [] if found is None or found["needs"] is None else found["needs"].split(", ")
 
 
 def program_of(page: str) -> str:

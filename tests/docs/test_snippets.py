@@ -9,7 +9,6 @@ import pytest
 
 from tests.docs.page import PAGES, REPOSITORY, blocks_of, program_of
 from tests.docs.programs import Programs
-from tests.docs.session import SESSION
 
 PAGE = """\
 <!-- before
@@ -22,13 +21,18 @@ b = a
 ```python
 c
 ```
+<!-- a session -->
+```python
+# d.py
+```
+<!-- the session ends -->
 ```python
 print(b)
 ```
 """
 
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
-PYTHON_PAGES = [page for page, text in TEXTS.items() if blocks_of(text) and SESSION not in text]
+PYTHON_PAGES = [page for page, text in TEXTS.items() if blocks_of(text)]
 
 
 @pytest.fixture(scope="module")
@@ -59,5 +63,5 @@ def test_a_program_that_fails_or_warns_is_noticed(programs: Programs, tmp_path: 
 
 
 def test_a_page_is_one_program_whose_lines_have_their_numbers() -> None:
-    assert [(block.line, block.is_run) for block in blocks_of(PAGE)] == [(2, True), (5, True), (9, False), (12, True)]
-    assert program_of(PAGE).splitlines() == ["", "a = 1", "", "", "b = a", "", "", "", "", "", "", "print(b)"]
+    assert [(block.line, block.is_run) for block in blocks_of(PAGE)] == [(2, True), (5, True), (9, False), (17, True)]
+    assert program_of(PAGE).splitlines() == ["", "a = 1", "", "", "b = a", *[""] * 11, "print(b)"]

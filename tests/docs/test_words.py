@@ -14,6 +14,7 @@ import pytest
 import rmqclient
 import rmqclient.errors
 from rmqclient.workers.cli import rmq
+from rmqclient.workers.commands.looking import check
 from tests.docs.page import PAGES, REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -34,14 +35,12 @@ def test_every_command_of_a_page_exists_with_its_options(page: Path) -> None:
 def test_a_command_that_does_not_exist_is_noticed() -> None:
     assert problem_of("rmq group lags billing") == "no command lags"
     assert problem_of("rmq group lag billing --wide") == "no option --wide"
+    assert problem_of("rmq check ready --min-redy 0") == "no option --min-redy"
     assert problem_of("rmq group lag billing -o json --query '[0]'  # each queue") is None
 
 
 def problem_of(line: str) -> str | None:
-    """Return what is wrong with the words of one command: a name or an option that does not exist.
-
-    `rmq check` reads its words itself, without a store or a parser.
-    """
+    """Return what is wrong with the words of one command: a name or an option that does not exist."""
     words = list(
         takewhile(
             lambda word: word not in {"|", ">", "&&", ";"}, shlex.split(line.replace("\\|", "|"), comments=True)[1:]
@@ -54,7 +53,7 @@ def problem_of(line: str) -> str | None:
         if word in {"...", "…"}:
             return None
         if word.startswith("-") and not re.fullmatch(r"-\d+|-", word):
-            if word.partition("=")[0] not in options and not command.context_settings.get("ignore_unknown_options"):
+            if word.partition("=")[0] not in options:
                 return f"no option {word}"
         elif isinstance(command, click.Group) and not (number and words[number - 1] in {"--store", "--config"}):
             found = command.get_command(context, word)
@@ -66,6 +65,8 @@ def problem_of(line: str) -> str | None:
 
 def options_of(command: click.Command, context: click.Context) -> set[str]:
     """Return the options of a command, as they are written."""
+    if command.name == "check":  # parsed without click
+        return {f"--{option.name}" for option in check.options()} | {"-o", "--help"}
     own = {name for option in command.get_params(context) for name in (*option.opts, *option.secondary_opts)}
     return own | {"--store", "--config", "--help"}
 

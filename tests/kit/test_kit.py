@@ -91,6 +91,13 @@ def test_what_waits_for_its_time_was_sent_and_comes_when_the_clock_has_moved(rmq
     kit.assert_sent("orders", times=3)
 
 
+def test_a_key_is_given_as_to_a_producer_and_comes_before_other_keys(rmq: Rmq) -> None:
+    kit = rmq(App())
+    kit.send("orders", b"", key="A-17")
+    kit.send("orders", b"", key="A-18", keys=["customer-4"])
+    assert [tuple(each.keys) for each in kit.sent("orders")] == [("A-17",), ("A-18", "customer-4")]
+
+
 def test_a_drain_raises_what_a_handler_raised(rmq: Rmq) -> None:
     app = App()
 

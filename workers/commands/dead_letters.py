@@ -113,7 +113,7 @@ def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, qu
 def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | None, **chosen: Any) -> None:
     """Write dead letters of GROUP to FILE, or to standard output: one JSON object a line, the oldest first.
 
-    A body that is no text is in base64, as body_base64. `rmq send TOPIC --jsonl FILE` sends the lines again, as new
+    A body that is not text is in base64, as body_base64. `rmq send TOPIC --jsonl FILE` sends the lines again, as new
     messages without their failures. FILE gets its name when it is whole; the letters stay as they are.
     """
     from rmqclient.failures import dead_letters
@@ -127,7 +127,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
         for letter in dead_letters.select(backend, group_name, _selection(chosen), limit):
             file.write(to_json(status.exported_letter(letter)).encode() + b"\n")
             count += 1
-    click.echo(f"{count} dead letters exported", err=True)
+    click.echo(f"{_count_of(count)} exported", err=True)
 
 
 @dlq.command("replay")
@@ -188,11 +188,15 @@ def dlq_purge(
     with opened_backend(root) as backend:
         letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit=limit))
         if not dry_run and letters:
-            confirm(f"put {len(letters)} dead letters of {group_name} aside?", yes=yes)
+            confirm(f"put {_count_of(len(letters))} of {group_name} aside?", yes=yes)
             letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", output, query)
 
 
 def _report(letters: list[DeadLetter], what: str, output: str, query: str | None) -> None:
     write([status.dead_letter_row(each) for each in letters], output=output, query=query)
-    click.echo(f"{len(letters)} dead letters {what}", err=True)
+    click.echo(f"{_count_of(len(letters))} {what}", err=True)
+
+
+def _count_of(letters: int) -> str:
+    return "1 dead letter" if letters == 1 else f"{letters} dead letters"

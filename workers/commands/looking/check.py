@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
@@ -39,10 +40,18 @@ Examples:
 """
 
 
+class Option(NamedTuple):
+    """An option of a command: its long name without dashes, its variables, the strongest first, and its default."""
+
+    name: str
+    variables: Sequence[str]
+    default: object
+
+
 def main(arguments: Sequence[str], named: str | None = None) -> int:
     """Run the command with these arguments, print, and return the exit code. ``named`` is the file of ``--config``."""
     try:
-        chosen = _parser(load(named)).parse_args(arguments)
+        chosen = _Parser(load(named)).parse_args(arguments)
     except SettingsError as error:
         return _fail(str(error), _USAGE)
     except SystemExit as ended:  # argparse has printed help, or what is wrong
@@ -54,6 +63,16 @@ def main(arguments: Sequence[str], named: str | None = None) -> int:
         told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
         return _fail(told, _CANNOT_OPEN)
     return _checked(chosen)
+
+
+def options() -> list[Option]:
+    """Return the options of the command, for those who tell which variables and settings are read."""
+    return _Parser(Settings()).options
+
+
+def help_text(width: int | None = None) -> str:
+    """Return what ``--help`` prints, in so many columns; without ``width``, in those of the terminal."""
+    return _Parser(Settings(), width).format_help()
 
 
 def _checked(chosen: argparse.Namespace) -> int:
@@ -81,49 +100,50 @@ def _fail(reason: str, code: int) -> int:
     return code
 
 
-def _parser(settings: Settings) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="rmq check",
-        description="Say whether a store is healthy, what is stuck, and what to do. Nothing is opened or changed.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    usual = Limits()
-    parser.add_argument(
-        "what",
-        nargs="?",
-        choices=["all", "ready", "live"],
-        default="all",
-        help="all: every check; ready: the store takes messages and workers are ready; live: the supervisor of this "
-        "container looks after its workers  [default: all]",
-    )
-    add = _Adding(parser, settings)
-    add("--store", str, None, "directory of the store  [env: RMQ_STORE]", variables=("RMQ_STORE",))
-    add("-o", str, "text", "text, json, nagios or prometheus", name="output", choices=report.FORMATS)
-    add("--group", str, usual.group, "only this group")
-    add("--warn", int, usual.lag_warn, "messages of lag, for a warning", name="lag_warn")
-    add("--crit", int, usual.lag_crit, "messages of lag that are critical", name="lag_crit")
-    add("--age-warn", _seconds, usual.age_warn_s, "age of the oldest message, for a warning", name="age_warn_s")
-    add("--age-crit", _seconds, usual.age_crit_s, "the same, critical", name="age_crit_s")
-    add("--message-age", _seconds, usual.message_age_s, "a handler that runs so long hangs", name="message_age_s")
-    add("--beat-age", _seconds, usual.beat_age_s, "a worker that is silent so long is critical", name="beat_age_s")
-    add("--min-ready", int, usual.min_ready, "workers that must be ready; 0 for stores without `rmq run`")
-    add("--dlq-warn", int, usual.dlq_warn, "dead letters of a group, for a warning")
-    add("--dlq-crit", int, usual.dlq_crit, "the same, critical")
-    add("--dlq-age-warn", _seconds, usual.dlq_age_warn_s, "age of the oldest dead letter", name="dlq_age_warn_s")
-    add("--disk-warn", float, usual.disk_warn, "part of the file system in use, 0 to 1, for a warning")
-    add("--disk-crit", float, usual.disk_crit, "the same, critical")
-    return parser
+class _Parser(argparse.ArgumentParser):
+    """Knows the options. Their defaults come from the environment and from the settings file."""
 
-
-class _Adding:
-    """Adds options whose defaults come from the environment and from the settings file."""
-
-    def __init__(self, parser: argparse.ArgumentParser, settings: Settings) -> None:
-        self._parser = parser
+    def __init__(self, settings: Settings, width: int | None = None) -> None:
+        super().__init__(
+            prog="rmq check",
+            description="Say whether a store is healthy, what is stuck, and what to do. Nothing is opened or changed.",
+            epilog=_EPILOG,
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
+        )
+        self.options: list[Option] = []
         self._settings = settings
+        self._add_what()
+        self._add_options(Limits())
 
-    def __call__(
+    def _add_what(self) -> None:
+        self.add_argument(
+            "what",
+            nargs="?",
+            choices=["all", "ready", "live"],
+            default="all",
+            help="all: every check; ready: the store takes messages and workers are ready; live: the supervisor of "
+            "this container looks after its workers  [default: all]",
+        )
+
+    def _add_options(self, usual: Limits) -> None:
+        add = self._add
+        add("--store", str, None, "directory of the store  [env: RMQ_STORE]", variables=("RMQ_STORE",))
+        add("-o", str, "text", "text, json, nagios or prometheus", name="output", choices=report.FORMATS)
+        add("--group", str, usual.group, "only this group")
+        add("--warn", int, usual.lag_warn, "messages of lag, for a warning", name="lag_warn")
+        add("--crit", int, usual.lag_crit, "messages of lag that are critical", name="lag_crit")
+        add("--age-warn", _seconds, usual.age_warn_s, "age of the oldest message, for a warning", name="age_warn_s")
+        add("--age-crit", _seconds, usual.age_crit_s, "the same, critical", name="age_crit_s")
+        add("--message-age", _seconds, usual.message_age_s, "a handler that runs so long hangs", name="message_age_s")
+        add("--beat-age", _seconds, usual.beat_age_s, "a worker that is silent so long is critical", name="beat_age_s")
+        add("--min-ready", int, usual.min_ready, "workers that must be ready; 0 for stores without `rmq run`")
+        add("--dlq-warn", int, usual.dlq_warn, "dead letters of a group, for a warning")
+        add("--dlq-crit", int, usual.dlq_crit, "the same, critical")
+        add("--dlq-age-warn", _seconds, usual.dlq_age_warn_s, "age of the oldest dead letter", name="dlq_age_warn_s")
+        add("--disk-warn", float, usual.disk_warn, "part of the file system in use, 0 to 1, for a warning")
+        add("--disk-crit", float, usual.disk_crit, "the same, critical")
+
+    def _add(
         self,
         option: str,
         convert: type | object,
@@ -136,12 +156,14 @@ class _Adding:
     ) -> None:
         names = [option, "--output"] if option == "-o" else [option]
         word = names[-1].removeprefix("--")
-        given = [os.environ.get(each) for each in (f"RMQ_CHECK_{word.upper().replace('-', '_')}", *variables)]
+        known = Option(word, (f"RMQ_CHECK_{word.upper().replace('-', '_')}", *variables), default)
+        self.options.append(known)
+        given = [os.environ.get(each) for each in known.variables]
         found = next((each for each in given if each), None) or self._settings.option(["check"], word)
         shown = "" if default is None else f"  [default: {default:g}]" if isinstance(default, float) else ""
         if default is not None and not shown:
             shown = f"  [default: {default}]"
-        self._parser.add_argument(
+        self.add_argument(
             *names,
             dest=name or word.replace("-", "_"),
             type=convert,  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from rmqclient.workers.commands.looking import check
+from rmqclient.workers.commands.looking.check import Option
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output
 from rmqclient.workers.console.settings import Settings, load
@@ -31,23 +33,33 @@ def config(context: click.Context, words: tuple[str, ...], everything: bool, out
         row
         for path, command in leaves(root.command)
         if path[: len(words)] == words
-        for option in options_of(command)
+        for option in _options(path, command)
         if (row := _row(path, option, settings)) and (everything or row["origin"] != "default")
     ]
     nothing = "every option has its default; `rmq config --all` shows them"
     write(rows, output=output, query=query, nothing=nothing)
 
 
-def _row(path: tuple[str, ...], option: click.Option, settings: Settings) -> dict[str, Any]:
-    name = long_name(option)
-    for variable in variables(path, option):
-        if value := os.environ.get(variable):
-            return _told(path, name, value, variable)
-    found = settings.option(path, name)
-    if found is not None:
-        return _told(path, name, found, settings.path)
+def _options(path: tuple[str, ...], command: click.Command) -> list[Option]:
+    """Return the options of a command; `rmq check` reads its own without click."""
+    if path == ("check",):
+        return check.options()
+    return [Option(long_name(each), variables(path, each), _default(each)) for each in options_of(command)]
+
+
+def _default(option: click.Option) -> object:
     usual = option.to_info_dict().get("default")
-    return _told(path, name, usual if isinstance(usual, str | int | float | bool) else None, "default")
+    return usual if isinstance(usual, str | int | float | bool) else None
+
+
+def _row(path: tuple[str, ...], option: Option, settings: Settings) -> dict[str, Any]:
+    for variable in option.variables:
+        if value := os.environ.get(variable):
+            return _told(path, option.name, value, variable)
+    found = settings.option(path, option.name)
+    if found is not None:
+        return _told(path, option.name, found, settings.path)
+    return _told(path, option.name, option.default, "default")
 
 
 def _told(path: tuple[str, ...], name: str, value: object, origin: str) -> dict[str, Any]:
@@ -56,6 +68,6 @@ def _told(path: tuple[str, ...], name: str, value: object, origin: str) -> dict[
     return {
         "command": " ".join(path),
         "option": name,
-        "value": shown(value) if name == "store" else value,
+        "value": shown(value) if name == "store" and value is not None else value,
         "origin": origin,
     }

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from rmqclient.workers.cli import rmq
+from tests.docs.commands.lines import lines, run_here
 from tests.docs.page import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "operate" / "shell.md").read_text(encoding="utf-8")
-LINES = [
-    line
-    for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
-    for line in re.findall(r"^\$ (.+)$", block, re.MULTILINE)
-]
+SHELL = "docs/operate/shell.md"
+PAGE = (REPOSITORY / SHELL).read_text(encoding="utf-8")
+LINES = [line.command for line in lines() if line.page == SHELL]
 
 
 def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,17 +21,7 @@ def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("RMQ_STORE", str(tmp_path / "store"))
     assert len(LINES) > 20
     for line in LINES:
-        given = b""
-        for command in re.split(r" \| ", line):
-            words = shlex.split(command)
-            target = words[words.index(">") + 1] if ">" in words else None
-            words = words[: words.index(">")] if target else words
-            assert words[0] == "rmq", line
-            done = CliRunner().invoke(rmq, words[1:], input=given)
-            assert done.exit_code == 0, f"{line}: {done.output}"
-            given = done.stdout_bytes
-            if target:
-                Path(target).write_bytes(given)
+        run_here(line)
 
 
 def test_the_table_has_commands_that_exist() -> None:
