@@ -18,7 +18,7 @@ from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.quick.sends import QuickSends
 from rmqclient.broker.request import Draining, Handler, Request, Room
-from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
 from rmqclient.broker.topics.topics import Topics
@@ -43,13 +43,20 @@ class Broker:
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
-        self.groups = GroupsRoom(store, self.topics, self.group_settings, settings.broker_name)
+        self.groups = GroupsRoom(
+            store,
+            self.topics,
+            self.group_settings,
+            settings.broker_name,
+            self.counters,
+            read_only=settings.read_only,
+        )
         self.producing = Producing(
             store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
         )
         self._rates = Rates(store)
         clients = self.groups.clients
-        leases: Leases = NoLeases() if store.is_replica else self.groups.leases
+        leases: Leases = NoLeases() if store.is_replica or settings.read_only else self.groups.leases
         reads_elsewhere = settings.replica is not None or store.is_replica
         self._pulling = Pulling(
             store,
@@ -148,7 +155,7 @@ class Broker:
     def _answer(self, handler: Handler, request: Request) -> Frame | None:
         answer = _answered(handler, request)
         if answer is not None and answer.remark is not None and self._root in answer.remark:
-            answer.remark = answer.remark.replace(self._root, "the store")  # where it lies is nothing for the network
+            answer.remark = answer.remark.replace(self._root, STORE)
         return answer
 
 

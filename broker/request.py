@@ -36,14 +36,29 @@ class Peer(Protocol):
         """Run ``callback`` when the connection ends, at once if it has ended."""
 
 
-class Request:
-    """One request, with its fields by their long names and as typed values."""
+def _allow(topic: str, *, writes: bool) -> None:
+    """Allow everything, as without access keys."""
 
-    __slots__ = ("__weakref__", "_fields", "frame", "peer")
+
+class CheckTopic(Protocol):
+    """Asks whether the client of a request may read a topic, or write to it."""
+
+    def __call__(self, topic: str, *, writes: bool) -> None:
+        """Raise AnswerError if the client may not."""
+
+
+class Request:
+    """One request, with its fields by their long names and as typed values.
+
+    A handler that finds out only by its work which topic a request is about asks ``check_topic``.
+    """
+
+    __slots__ = ("__weakref__", "_fields", "check_topic", "frame", "peer")
 
     def __init__(self, frame: Frame, peer: Peer) -> None:
         self.frame = frame
         self.peer = peer
+        self.check_topic: CheckTopic = _allow
         self._fields: dict[str, Any] | None = None
 
     @property

@@ -23,7 +23,7 @@ from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.life.clock_setting import ClockSetting
 from rmqclient.broker.life.failures import Failures
-from rmqclient.broker.life.parent import when_parent_ends
+from rmqclient.broker.life.parent import end_of_parent, when_parent_ends
 from rmqclient.broker.net.connection import Connection, Quick
 from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
@@ -81,7 +81,7 @@ def _open(settings: ServeSettings) -> MessageStore:
     except StoreUnsettled:
         if settings.ha_listen is None:
             raise
-        reclaim(settings.root, *settings.ha_listen, threading.Event())
+        reclaim(settings.root, *settings.ha_listen, end_of_parent() if settings.die_with_parent else threading.Event())
         return open_store(settings.root)
 
 

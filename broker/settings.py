@@ -21,6 +21,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+STORE = "the store"
+"""What clients are told instead of the path of the store: where it lies is nothing for the network."""
+
 DEFAULT_ADDRESS = Address("127.0.0.1", 9876)
 """Where a server listens unless it is told otherwise; the port is that of RocketMQ's name server."""
 

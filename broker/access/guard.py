@@ -6,6 +6,7 @@ exception, by which clients of RocketMQ and this library's own tell it apart.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import logging
 import time
@@ -13,14 +14,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rmqclient.broker.access.accounts import Account, Accounts, is_readable_by_others, read_accounts
+from rmqclient.broker.access.accounts import Account, Accounts, Permission, is_readable_by_others, read_accounts
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
-from rmqclient.broker.access.needs import Need, needs_of
+from rmqclient.broker.access.needs import Need, need_of_topic, needs_of
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.settings import Address
 from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import ResponseCode
-from rmqclient.remoting.errors import BodyError, HeaderError
+from rmqclient.remoting.errors import AnswerError, BodyError, HeaderError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.signature import signature_of
 
@@ -62,20 +64,23 @@ class Guard:
         if self._clock() >= self._look_at:
             self._read_again()
         try:
-            self._check(request)
+            account = self._check(request)
         except Denied as denied:
             return self._refuse(request, f"{_DENIED}: {denied}")
         except (HeaderError, BodyError) as error:
             return self._refuse(request, f"{_DENIED}: {error}")
+        if account is not None:
+            request.check_topic = functools.partial(self._check_topic, account, request.peer.remote, request.code)
         return self._handler(request)
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: Request) -> Account | None:
+        """Return the account whose rules hold for what a handler finds; None when the client may do everything."""
         host = request.peer.remote.host
         if self._accounts.is_white(host):
-            return
+            return None
         account = self._account_of(request)
         if account.is_white(host):
-            return
+            return None
         fields = request.frame.fields
         expected = signature_of(fields, request.body, account.signing_key)
         if not hmac.compare_digest(expected.encode(), fields.get("Signature", "").encode()):
@@ -85,9 +90,19 @@ class Guard:
                 f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
             )
         if account.is_admin and not account.has_rules:
-            return
+            return None
         for need in needs_of(request):
             _check_need(need, account)
+        return account
+
+    def _check_topic(self, account: Account, client: Address, code: int, topic: str, *, writes: bool) -> None:
+        """Check what a handler has found, in any thread. Raises AnswerError."""
+        try:
+            _check_need(need_of_topic(topic, Permission.PUB if writes else Permission.SUB), account)
+        except Denied as denied:
+            text = f"{_DENIED}: {denied}"
+            self._count(client, code, text)
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, text) from None
 
     def _account_of(self, request: Request) -> Account:
         key = request.frame.fields.get("AccessKey")
@@ -99,8 +114,11 @@ class Guard:
         return account
 
     def _refuse(self, request: Request, text: str) -> Frame:
-        self._counters.refuse(Refusal.ACCESS, f"client {request.peer.remote}: request {request.code} refused: {text}")
+        self._count(request.peer.remote, request.code, text)
         return request.failure(ResponseCode.SYSTEM_ERROR, text)
+
+    def _count(self, client: Address, code: int, text: str) -> None:
+        self._counters.refuse(Refusal.ACCESS, f"client {client}: request {code} refused: {text}")
 
     def _read_again(self) -> None:
         self._look_at = self._clock() + _LOOK_S

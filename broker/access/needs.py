@@ -1,7 +1,9 @@
 """Needs: the topics and groups that a request is about, and what it wants to do with them. [PlainAccessValidator]
 
 A stock broker of 4.9 asks nothing for batches (320), replies (324, 325), reads of a message by its place (33), offsets
-(14, 29 to 32) and locks (41, 42). Here they need what the like of them needs.
+(14, 29 to 32), locks (41, 42) and decisions about transactions (37). Here they need what the like of them needs. A
+message that is given back (36) or decided (37) is named by its place in the log: the handler asks for its topic when it
+has read it (:attr:`Request.check_topic`), whatever topic the request names.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def needs_of(request: Request) -> Iterator[Need]:
     return found(request) if found is not None else iter(())
 
 
-def _topic(name: str | None, permission: Permission) -> Need:
-    """A group's retry topic is the group itself."""
+def need_of_topic(name: str | None, permission: Permission) -> Need:
+    """Return what is needed for a topic. A group's retry topic is the group itself."""
     if name is not None and name.startswith(_RETRY):
         return _group(name.removeprefix(_RETRY))
     return Need(is_group=False, name=name, permission=permission)
@@ -46,7 +48,7 @@ def _group(name: str) -> Need:
 
 def _of_topic(permission: Permission) -> Callable[[Request], Iterator[Need]]:
     def needs(request: Request) -> Iterator[Need]:
-        yield _topic(request.fields["topic"], permission)
+        yield need_of_topic(request.fields["topic"], permission)
 
     return needs
 
@@ -60,13 +62,13 @@ def _of_group(field: str = "consumerGroup") -> Callable[[Request], Iterator[Need
 
 
 def _of_both(request: Request) -> Iterator[Need]:
-    yield _topic(request.fields["topic"], SUB)
+    yield need_of_topic(request.fields["topic"], SUB)
     yield _group(request.fields["consumerGroup"])
 
 
 def _sent_back(request: Request) -> Iterator[Need]:
     if topic := request.fields.get("originTopic"):
-        yield _topic(topic, PUB)
+        yield need_of_topic(topic, PUB)
     yield _group(request.fields["group"])
 
 
@@ -74,19 +76,19 @@ def _heartbeat(request: Request) -> Iterator[Need]:
     for consumer in Heartbeat.decode(request.body).consumers:
         yield _group(consumer.group)
         for subscription in consumer.subscriptions:
-            yield _topic(subscription.topic, SUB)
+            yield need_of_topic(subscription.topic, SUB)
 
 
 def _locks(request: Request) -> Iterator[Need]:
     asked = LockRequest.decode(request.body)
     yield _group(asked.group)
     for queue in asked.queues:
-        yield _topic(queue.topic, SUB)
+        yield need_of_topic(queue.topic, SUB)
 
 
 def _any_message(request: Request) -> Iterator[Need]:
     del request
-    yield _topic(None, SUB)
+    yield need_of_topic(None, SUB)
 
 
 _NEEDS: Final[dict[int, Callable[[Request], Iterator[Need]]]] = {

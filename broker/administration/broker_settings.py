@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from rmqclient.broker.request import Handler, Request
-from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.remoting.bodies import DataVersion
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -45,7 +45,7 @@ class BrokerSettings:
         return {}
 
     def _tell(self, request: Request) -> Frame:
-        root, config, settings = self._store.root, self._store.config, self._settings
+        config, settings = self._store.config, self._settings
         host, port = request.peer.local
         told: dict[str, object] = {
             "autoCreateSubscriptionGroup": True,
@@ -72,8 +72,8 @@ class BrokerSettings:
             "messageDelayLevel": " ".join(DELAYS),
             "messageIndexEnable": config.message_index,
             "namesrvAddr": str(request.peer.local),
-            "storePathCommitLog": root / "commitlog",
-            "storePathRootDir": root,
+            "storePathCommitLog": f"{STORE}/commitlog",
+            "storePathRootDir": STORE,
             "traceTopicEnable": True,
             "transactionCheckInterval": config.transactions.check_interval_ms,
             "transactionCheckMax": config.transactions.check_max,

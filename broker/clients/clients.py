@@ -15,9 +15,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+from rmqclient.broker.clients import heartbeats
 from rmqclient.broker.clients.consumer import Consumer, Producer
 from rmqclient.broker.request import Peer
 from rmqclient.remoting import bodies
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageQueue
 
 _log = logging.getLogger(__name__)
@@ -26,6 +29,9 @@ _AWAITED_S = 65.0
 """A client asks for the route of a topic that is not there every 30 s. [ClientConfig.pollNameServerInterval]"""
 _MOST_AWAITED = 256
 """Topics of a connection."""
+
+MOST_KEPT_BYTES = 256 << 20
+"""What the heartbeats of all clients may take."""
 
 SILENCE_S = 120.0
 """A client whose last heartbeat is older is gone. [ClientHousekeepingService, CHANNEL_EXPIRED_TIMEOUT]"""
@@ -51,6 +57,8 @@ class Clients:
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
         self._awaited: dict[Peer, dict[str, float]] = {}
+        self._kept: dict[Peer, int] = {}  # bytes that the last heartbeat of each connection takes
+        self._kept_bytes = 0
         self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
 
     def repeats(self, peer: Peer, body: bytes) -> bool:
@@ -75,10 +83,13 @@ class Clients:
 
         These are the groups that the connection joined, and those that it gave other topics. A newer version of a
         subscription alone is no change. [ConsumerGroupInfo.updateSubscription]
+
+        Raises AnswerError (2), with nothing taken in, when the heartbeats of all clients take too much.
         """
         if peer not in self._groups_of:
             self._groups_of[peer] = set()
             peer.when_closed(lambda: self._close(peer))
+        self._keep(peer, heartbeats.size_of(heartbeat))
         now = time.monotonic()
         for each in heartbeat.producers:
             self._groups_of[peer].add(each.group)
@@ -203,11 +214,20 @@ class Clients:
             self._watching.joined(known)
         return before.keys() != known.subscriptions.keys()
 
+    def _keep(self, peer: Peer, size: int) -> None:
+        more = size - self._kept.get(peer, 0)
+        if more > 0 and self._kept_bytes + more > MOST_KEPT_BYTES:
+            text = f"the heartbeats of all clients take {self._kept_bytes:,} bytes, and this one {more:,} more"
+            raise AnswerError(ResponseCode.SYSTEM_BUSY, f"{text}; at most {MOST_KEPT_BYTES:,}")
+        self._kept[peer] = size
+        self._kept_bytes += more
+
     def _forget_awaited(self, peer: Peer) -> None:
         self._awaited.pop(peer, None)
 
     def _close(self, peer: Peer) -> None:
         self._said.pop(peer, None)
+        self._kept_bytes -= self._kept.pop(peer, 0)
         for group in self._groups_of.pop(peer, set()):
             self._drop_producer(group, peer)
             self._drop_consumer(group, peer)

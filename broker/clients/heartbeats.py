@@ -15,11 +15,17 @@ from rmqclient.store import check_client_id, java_hash
 from rmqclient.store.message_queue import is_name
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
+MOST_BYTES = 1 << 20
+"""Of a whole heartbeat: what it says is kept as long as its client is connected."""
 MOST_GROUPS = 256
 """Producer and consumer groups of one client."""
 MOST_SUBSCRIPTIONS = 256
 """Topics of one consumer group."""
 MOST_EXPRESSION_CHARACTERS = 8_192
+
+_GROUP_BYTES = 1_024
+_SUBSCRIPTION_BYTES = 768
+_LETTER_BYTES = 32
 
 _SEPARATOR = "||"
 _EVERYTHING = "*"
@@ -28,6 +34,8 @@ _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
 
 def read(body: bytes) -> bodies.Heartbeat:
     """Read the body of request 34. Raises BodyError, and AnswerError for a name or a number beyond the limits."""
+    if len(body) > MOST_BYTES:
+        raise refusal(f"a heartbeat of {len(body):,} bytes; at most {MOST_BYTES:,}")
     heartbeat = bodies.Heartbeat.decode(body)
     check_client(heartbeat.client_id)
     producers = tuple(each for each in heartbeat.producers if each.group)
@@ -38,6 +46,14 @@ def read(body: bytes) -> bodies.Heartbeat:
     for producer in producers:
         check_group(producer.group)
     return replace(heartbeat, producers=producers, consumers=consumers)
+
+
+def size_of(heartbeat: bodies.Heartbeat) -> int:
+    """Return what a heartbeat takes as long as it is kept, rounded up: each tag of an expression is an object, too."""
+    subscriptions = [each for data in heartbeat.consumers for each in data.subscriptions]
+    expressions = sum(len(each.expression) for each in subscriptions)
+    groups = len(heartbeat.producers) + len(heartbeat.consumers)
+    return _GROUP_BYTES * groups + _SUBSCRIPTION_BYTES * len(subscriptions) + _LETTER_BYTES * expressions
 
 
 def check_client(client_id: str) -> str:

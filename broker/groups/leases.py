@@ -34,6 +34,7 @@ from rmqclient.broker.groups.lease import PATIENCE_S, Lease
 from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
+from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
 from rmqclient.store import MessageQueue, MessageStore
 
@@ -47,6 +48,10 @@ _SILENT_S = 45.0
 """Of two connections with one client id, the later one gets the queues when the earlier one is silent for so long."""
 _MOVED_S = 30.0
 """How long a member that a seek took a queue from has to go on at the new place."""
+
+
+_MOST_LOGGED = 10_000
+"""Clients with one id about whom the log has a line; when there are more, a line may come again."""
 
 
 class _Moved(NamedTuple):
@@ -70,6 +75,7 @@ class Leases:
         clients: Clients,
         allocations: Allocations,
         broker_name: str,
+        counters: Counters,
     ) -> None:
         self._store = store
         self._seats = seats
@@ -82,7 +88,8 @@ class Leases:
         self._moved: dict[Key, _Moved] = {}
         self._allocations = allocations
         self._listening: list[Callable[[str, MessageQueue], None]] = []
-        self._logged: dict[tuple[str, str], float] = {}
+        self._counters = counters
+        self._logged: set[tuple[str, str]] = set()
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
         """Call ``callback(group, queue)`` when a pull that was refused may be asked about again."""
@@ -179,19 +186,15 @@ class Leases:
         """
         span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
         if not 0 <= offset <= self._store.topics.max_offset(queue):
-            return self._refusal(group, "beyond the queue", f"{offset} of {_named(queue)} is outside of {span}")
+            return self._refusal(group, f"{offset} of {_named(queue)} is outside of {span}")
         consumer = self._clients.consumer(group, peer)
         lease = self._lease(group, queue)
         if lease is not None and lease.grant is not None:
             if consumer is not None and lease.consumer is not consumer:
-                return self._refusal(
-                    group, "not the owner", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has it"
-                )
+                return self._refusal(group, f"{offset} of {_named(queue)}: {lease.consumer.client_id} has it")
             return self._commit_leased(lease, offset)
         if self._is_moved(group, queue, consumer, offset):
-            return self._refusal(
-                group, "moved by a seek", f"{offset} of {_named(queue)}: the group was moved to another place"
-            )
+            return self._refusal(group, f"{offset} of {_named(queue)}: the group was moved to another place")
         return self._commit_free(consumer, group, queue, offset)
 
     def leave(self, consumer: Consumer) -> None:
@@ -358,35 +361,28 @@ class Leases:
         if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
             lease.committed_at = lease.consumer.seen_at = time.monotonic()
             return ""
-        return self._refusal(
-            group, "lost", f"{offset} of {_named(queue)}: {lease.consumer.client_id} has lost the queue"
-        )
+        return self._refusal(group, f"{offset} of {_named(queue)}: {lease.consumer.client_id} has lost the queue")
 
     def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:
         slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
         if self._seats.has_owner(slot):
-            return self._refusal(group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue")
+            return self._refusal(group, f"{offset} of {_named(queue)}: a local member has the queue")
         if slot.fence_left_ns:
             why = self._fences.commit(consumer, slot, offset)
-            return why and self._refusal(group, "fenced", f"{offset} of {_named(queue)}: {why}")
+            return why and self._refusal(group, f"{offset} of {_named(queue)}: {why}")
         with slot.locked(self._store.config.lock_timeout_ms):
             is_back = offset < slot.committed_offset
             if slot.load("owner") and self._seats.has_owner(slot):
-                return self._refusal(
-                    group, "a local owner", f"{offset} of {_named(queue)}: a local member has the queue"
-                )
+                return self._refusal(group, f"{offset} of {_named(queue)}: a local member has the queue")
             if is_back and consumer is not None and consumer.shares_queues:
-                return self._refusal(group, "back", f"{offset} of {_named(queue)} is below {slot.committed_offset}")
+                return self._refusal(group, f"{offset} of {_named(queue)} is below {slot.committed_offset}")
             if offset != slot.committed_offset:
                 slot.seek(offset)
         return ""
 
-    def _refusal(self, group: str, kind: str, text: str) -> str:
-        """Log a refused commit, of each kind and group one a second; return the text for the client."""
-        now = time.monotonic()
-        if self._logged.get((group, kind), 0.0) < now - 1.0:
-            self._logged[group, kind] = now
-            _log.warning("group %s: a commit is refused: %s", group, text)
+    def _refusal(self, group: str, text: str) -> str:
+        """Count a refused commit, and log it; return the text for the client."""
+        self._counters.refuse(Refusal.COMMIT, f"group {group}: a commit is refused: {text}")
         return f"group {group!r}: offset {text}"
 
     # --- looking ---------------------------------------------------------------------------------
@@ -404,7 +400,9 @@ class Leases:
 
     def _complain_of_same(self, owner: Consumer, others: list[Consumer]) -> None:
         if others and (owner.group, owner.client_id) not in self._logged:
-            self._logged[owner.group, owner.client_id] = time.monotonic()
+            if len(self._logged) >= _MOST_LOGGED:
+                self._logged.clear()
+            self._logged.add((owner.group, owner.client_id))
             _log.warning(
                 "group %s: %s and %s have one client id, %s: only the first is given messages",
                 owner.group, owner.peer.remote, others[0].peer.remote, owner.client_id,

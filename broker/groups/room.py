@@ -29,15 +29,18 @@ from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.groups.leases import Leases
+from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.offsets import OffsetsRoom
 from rmqclient.broker.groups.seats import Seats
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.topics.topic_names import retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import FilterError, QueueError
 from rmqclient.names import HANDOVER_SUFFIX
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
 
@@ -52,11 +55,23 @@ _MOST_LOCKED = 4_096
 class GroupsRoom:
     """Who is in which group, and who has which queue. Except for :meth:`close`, for the thread of the event loop.
 
-    ``broker_name`` is the one that clients know.
+    ``broker_name`` is the one that clients know. With ``read_only``, members get what they ask for, and take neither a
+    seat nor a queue in the store.
     """
 
-    def __init__(self, store: MessageStore, topics: Topics, settings: GroupSettings, broker_name: str) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        settings: GroupSettings,
+        broker_name: str,
+        counters: Counters,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self._store = store
+        self._read_only = read_only
+        self._counters = counters
         self._topics = topics
         self._settings = settings
         self._broker_name = broker_name
@@ -65,10 +80,12 @@ class GroupsRoom:
         self._begins = Begins(store)
         self.clients = Clients(self)
         allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
-        self.leases = Leases(store, self._seats, self.clients, allocations, broker_name)
+        self.leases = Leases(store, self._seats, self.clients, allocations, broker_name, counters)
         self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
         self._topics_of: dict[Consumer, set[str]] = {}
         self._unseated: set[Consumer] = set()
+        self._locks_apart = StrangersLocks()
+        """Of members that only read: they keep each other from a queue, and nobody else."""
         self._told: dict[str, tuple[object, ...]] = {}
         self._logged: set[tuple[str, str, str]] = set()
         self._is_called = False  # whether the loop is going to look
@@ -101,12 +118,16 @@ class GroupsRoom:
         remote = {each.client_id for each in self.clients.consumers(group) if not each.refused}
         return tuple(in_order_of_members([*remote, *self._seats.local_ids(group)]))
 
+    @property
+    def _is_read_only(self) -> bool:
+        return self._read_only or self._store.is_replica
+
     # --- what Clients tell -----------------------------------------------------------------------
 
     def joined(self, consumer: Consumer) -> None:
         """Give a member its seats, and take back those of topics that it subscribes to no more."""
         self._begins.note(consumer, functools.partial(self.clients.awaits, consumer.peer))
-        if consumer.shares_queues and not self._store.is_replica:
+        if consumer.shares_queues and not self._is_read_only:
             for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
                 self._topics_of[consumer].discard(topic)
                 self.leases.release_topic(consumer, topic)
@@ -186,6 +207,7 @@ class GroupsRoom:
         for consumer in [each for each in self._topics_of if not each.peer.is_open]:
             self._leave_seats(consumer)
         self.leases.look()
+        self._locks_apart.end_old()
         for group in self.clients.consumer_groups():
             self._announce(group)
         if time.monotonic() > self._looked_for_silence_at + _SILENCE_EVERY_S:
@@ -215,6 +237,17 @@ class GroupsRoom:
     # --- answering -------------------------------------------------------------------------------
 
     def _heartbeat(self, request: Request) -> Frame | None:
+        try:
+            return self._taken_in(request)
+        except AnswerError as error:
+            raise self._refused(request, error) from None
+
+    def _refused(self, request: Request, error: AnswerError) -> AnswerError:
+        text = f"client {request.peer.remote}: a heartbeat is refused: {error.remark}"
+        self._counters.refuse(Refusal.HEARTBEAT, text)
+        return error
+
+    def _taken_in(self, request: Request) -> Frame | None:
         self._start()
         if self.clients.repeats(request.peer, request.body):
             return request.success()
@@ -223,7 +256,7 @@ class GroupsRoom:
         for group in groups:
             self._settings.auto_create(group)
         missing = [
-            group for group in groups if not self._store.is_replica and self._topics.config(retry_topic(group)) is None
+            group for group in groups if not self._is_read_only and self._topics.config(retry_topic(group)) is None
         ]
         if not missing:
             return self._beat(request, heartbeat)
@@ -237,11 +270,22 @@ class GroupsRoom:
             if error is not None:
                 request.answer(request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}"))
             elif request.peer.is_open:
-                request.answer(self._beat(request, heartbeat))
+                request.answer(self._beat_at_last(request, heartbeat))
 
         future = self._pool.submit(make)
         future.add_done_callback(lambda done: loop.call_soon_threadsafe(made, done.exception()))
         return None
+
+    def _beat_at_last(self, request: Request, heartbeat: bodies.Heartbeat) -> Frame:
+        """Take a heartbeat in whose topics had to be made; whatever becomes of it, the client is answered."""
+        try:
+            return self._beat(request, heartbeat)
+        except AnswerError as error:
+            self._refused(request, error)
+            return request.failure(error.code, error.remark or str(error))
+        except Exception as error:  # noqa: BLE001 - nobody is above this call
+            _log.exception("the heartbeat of %s failed", request.peer.remote)
+            return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
 
     def _beat(self, request: Request, heartbeat: bodies.Heartbeat) -> Frame:
         frame = request.frame
@@ -277,17 +321,24 @@ class GroupsRoom:
         locked = [
             queue
             for queue in wanted.queues
-            if queue.broker_name == self._broker_name
-            and not self._store.is_replica  # the primary has the locks
-            and self.leases.lock(request.peer, group, wanted.client_id, _local(queue), ordered=group == wanted.group)
+            if queue.broker_name == self._broker_name and self._locks(request.peer, wanted, group, _local(queue))
         ]
         return request.success(bodies.LockedQueues(tuple(locked)).encode())
+
+    def _locks(self, peer: Peer, wanted: bodies.LockRequest, group: str, queue: MessageQueue) -> bool:
+        if self._store.is_replica:  # the primary has the locks
+            return False
+        if self._is_read_only:
+            return self._locks_apart.lock((group, queue), wanted.client_id)
+        return self.leases.lock(peer, group, wanted.client_id, queue, ordered=group == wanted.group)
 
     def _unlock(self, request: Request) -> Frame:
         wanted = _lock_request(request)
         group = wanted.group.removesuffix(HANDOVER_SUFFIX)
         for queue in wanted.queues:
-            self.leases.unlock(request.peer, group, wanted.client_id, _local(queue))
+            self._locks_apart.unlock((group, _local(queue)), wanted.client_id)
+            if not self._is_read_only:
+                self.leases.unlock(request.peer, group, wanted.client_id, _local(queue))
         return request.success()
 
     def _check(self, request: Request) -> Frame:

@@ -198,6 +198,8 @@ class Seats:
                 self._show_life()
             except (QueueError, OSError) as error:
                 _log.error("remote members cannot be shown to live, trying again: %s", error)
+            except Exception:  # noqa: BLE001 - without this thread every member would lose its queues
+                _log.exception("remote members cannot be shown to live, trying again")
             self._rang()
             if not self._closing.is_set():
                 bell.wait(heard, BEAT_S)

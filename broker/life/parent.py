@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
+import threading
 from collections.abc import Callable
 
 
@@ -24,3 +26,18 @@ def when_parent_ends(callback: Callable[[], None]) -> None:
     loop.add_reader(descriptor, ended)
     if os.getppid() != parent:  # it ended before it was watched, and the descriptor is of another process
         loop.call_soon(callback)
+
+
+def end_of_parent() -> threading.Event:
+    """Return what is set when the parent process ends, for a time without a loop."""
+    ended, parent = threading.Event(), os.getppid()
+    descriptor = os.pidfd_open(parent)  # stays open as long as this process lives
+
+    def wait() -> None:
+        select.select([descriptor], [], [])
+        ended.set()
+
+    if os.getppid() != parent:
+        ended.set()
+    threading.Thread(target=wait, name="rmq-parent", daemon=True).start()
+    return ended

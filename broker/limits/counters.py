@@ -17,7 +17,7 @@ _QUIET_S: Final = 1.0
 class Refusal(enum.Enum):
     """What is refused. The value is what the log and the counters call it."""
 
-    FRAME = "bytes that are no frame"
+    FRAME = "bytes that are not a frame"
     CONNECTION = "connections over the limit"
     ADDRESS = "connections of one address over the limit"
     TLS = "connections without or with TLS, or with another one"
@@ -27,6 +27,8 @@ class Refusal(enum.Enum):
     BUSY = "requests over the bytes in flight"
     ANSWER = "answers that cannot be sent"
     HELD_PULL = "held pulls over the limit"
+    HEARTBEAT = "heartbeats over the limits"
+    COMMIT = "commits of offsets"
     ACCESS = "requests without permission"
     READ_ONLY = "requests that would write into a read-only server"
 

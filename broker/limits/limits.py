@@ -7,6 +7,7 @@ from typing import Final
 
 from rmqclient.remoting.frame import MAX_FRAME_BYTES
 
+_KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 
 
@@ -26,8 +27,9 @@ class Limits:
     frame_bytes: int = MAX_FRAME_BYTES
     """The longest frame of a client. A longer one is refused when its length has been read. [frameMaxLength]"""
 
-    header_bytes: int = 1 * _MIB
-    """The longest header in a frame; every object of it costs more memory than its letters."""
+    header_bytes: int = 256 * _KIB
+    """The longest header in a frame; every object of it costs more memory than its letters. That of a message has its
+    32 KiB of properties, and JSON may take six letters for one of theirs."""
 
     flight_bytes: int = 256 * _MIB
     """Memory of the requests of all clients that wait for their answers, and of half-sent frames. More gets

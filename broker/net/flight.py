@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from sys import getsizeof
 from typing import Final
 
 from rmqclient.broker.request import Request
 
 REQUEST_BYTES: Final = 2048
-"""What a waiting request takes beside its body, rounded up: its objects and the fields of its header."""
+"""What a waiting request takes beside its body and the texts of its header, rounded up: its objects."""
+
+_FIELD_BYTES: Final = 112
+"""What a field takes beside its letters: two objects."""
 
 
 class _Waiting(weakref.ref[Request]):
@@ -38,7 +42,7 @@ class Flight:
     def wait_for(self, request: Request, of: OwnFlight) -> None:
         """Count a request until nobody has it any more."""
         waiting = _Waiting(request, self._freed.append)  # any thread may let go, so it only notes it
-        waiting.of, waiting.size = of, len(request.body) + REQUEST_BYTES
+        waiting.of, waiting.size = of, _size_of(request)
         self._waiting.add(waiting)
         of.requests += 1
         of.count(waiting.size)
@@ -93,3 +97,11 @@ class OwnFlight:
         """Count more bytes, or less."""
         self.bytes += more
         self._all.bytes += more
+
+
+def _size_of(request: Request) -> int:
+    """Return what a request takes. Fields that nobody knows are kept with it, too."""
+    frame = request.frame
+    texts = getsizeof("".join(frame.fields)) + getsizeof("".join(frame.fields.values()))
+    fields = getsizeof(frame.fields) + _FIELD_BYTES * len(frame.fields)
+    return len(frame.body) + texts + fields + getsizeof(frame.remark) + REQUEST_BYTES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Final, Protocol, runtime_checkable
 
@@ -10,6 +11,8 @@ from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.net.flight import Flight
 from rmqclient.broker.settings import Address
+
+_log = logging.getLogger(__name__)
 
 _LOOKS: Final = 8
 """How many looks come within the shortest time that a limit has."""
@@ -103,7 +106,7 @@ class Opened:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for watched in list(self.watched):
-            watched.look(now)
+            _look_at(watched, now)
         limits = self.limits
         shortest_s = min(limits.idle_s, limits.frame_s, limits.handshake_s)
         self._timer = loop.call_later(shortest_s / _LOOKS, self.start)
@@ -121,3 +124,10 @@ class Opened:
         for connection in self.connections():
             connection.abort()
         await asyncio.sleep(_TURN_S)
+
+
+def _look_at(watched: Watched, now: float) -> None:
+    try:
+        watched.look(now)
+    except Exception:  # noqa: BLE001 - the limits of time hold for all others, too
+        _log.exception("a connection could not be looked at")

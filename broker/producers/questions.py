@@ -82,6 +82,8 @@ class Questions:
                 self._look()
             except QueueError as error:
                 _log.error("undecided transactions cannot be looked at now: %s", error)
+            except Exception:  # noqa: BLE001 - without this thread nobody would be asked any more
+                _log.exception("undecided transactions cannot be looked at now")
             if not self._closed.is_set():
                 self._bell.wait(heard, LONGEST_SLEEP_S)
                 self._closed.wait(_GATHER_S)

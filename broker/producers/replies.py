@@ -39,6 +39,8 @@ from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 _PATIENCE_S: Final = 10.0
 """How long a requester may take to take a reply. [Broker2Client.callClient]"""
+_LONGEST_ID: Final = 255
+"""Bytes of the id of a client; a reply to a longer one reaches nobody."""
 _DEFAULT_TTL_MS: Final = 3_000
 _DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUES: Final = 4
@@ -95,6 +97,8 @@ class Replies:
     def expect(self, message: Incoming, peer: Peer) -> None:
         """Look for the reply to a request that came from a peer and is about to be stored. For any thread."""
         client_id = message.properties["REPLY_TO_CLIENT"]
+        if len(client_id.encode()) > _LONGEST_ID:
+            return
         self._requesters.note(client_id, peer)
         ttl = message.properties.get("TTL", "")
         ttl_ms = int(ttl) if ttl.isdecimal() and len(ttl) < 12 else _DEFAULT_TTL_MS

@@ -92,6 +92,9 @@ class ReplyWatch:
             except QueueError as error:
                 _log.error("replies to remote clients cannot be read now: %s", error)
                 time.sleep(LONGEST_SLEEP_S)
+            except Exception:  # noqa: BLE001 - without this thread no reply would be found any more
+                _log.exception("replies to remote clients cannot be read now")
+                time.sleep(LONGEST_SLEEP_S)
 
     def _is_needed(self) -> bool:
         """Return when some client waits for a reply; False when this was closed."""

@@ -20,6 +20,7 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import HALF_TOPIC, MessageStore, ReceivedMessage, parse_offset_id
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import group_of
+from rmqclient.store.waiting.real_queue import real_queue
 
 _COMMIT: Final = 0x8
 _ROLLBACK: Final = 0xC
@@ -71,6 +72,8 @@ class Transactions:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != fields["tranStateTableOffset"]:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        queue = real_queue(half)
+        request.check_topic(half.topic if queue is None else queue.topic, writes=True)
         return half
 
     def _ask_again(self, request: Request) -> Frame:

@@ -7,14 +7,18 @@ A message that a pull does not want moves the pull on and leaves it waiting.
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import islice
 from typing import Final, Protocol
 
 from rmqclient.broker.pulling.arrivals import Arrivals
 from rmqclient.broker.pulling.pull import Pull
 from rmqclient.broker.request import Peer
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
+
+_log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S: Final = 120.0
 """A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""
@@ -128,14 +132,20 @@ class HeldPulls:
     def _look_at_all(self) -> None:
         """Find the pulls whose queues have grown, and begin to look for them."""
         was_idle = not self._due
-        for queue, held in self._by_queue.items():
-            self._arrivals.arm(queue)
-            end = self._looking.end(queue)
-            if self._ends.get(queue) != end:  # else every pull has been looked at since
-                self._ends[queue] = end
-                self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
-        if was_idle:
-            self._look_at_some()
+        try:
+            for queue in self._by_queue:
+                self._find_due(queue)
+        finally:  # whatever is due is looked at, or no later arrival would begin it
+            if was_idle:
+                self._look_at_some()
+
+    def _find_due(self, queue: MessageQueue) -> None:
+        self._arrivals.arm(queue)
+        end = self._looking.end(queue)
+        if self._ends.get(queue) != end:  # else every pull has been looked at since
+            self._ends[queue] = end
+            held = self._by_queue[queue]
+            self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
 
     def _look_at_some(self) -> None:
         for pull in list(islice(self._due, _AT_ONCE)):
@@ -146,11 +156,19 @@ class HeldPulls:
 
     def _look(self, pull: Pull) -> None:
         if pull in self._by_queue.get(pull.queue, {}):
-            answer = self._looking.look_again(pull)
+            answer = self._looked(pull)
             if answer is not None:
                 self._answer(pull, answer)
             elif not pull.is_allowed:
                 self._ask_later(pull)
+
+    def _looked(self, pull: Pull) -> Frame | None:
+        """Return the answer to a pull that waits, or nothing yet. An error that nobody expects is an answer, too."""
+        try:
+            return self._looking.look_again(pull)
+        except Exception as error:  # noqa: BLE001 - the other pulls wait for this turn, too
+            _log.exception("a held pull of %s failed", pull.request.peer.remote)
+            return pull.request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
 
     def _ask_later(self, pull: Pull) -> None:
         self._not_allowed.add(pull)

@@ -9,11 +9,15 @@ most, and is answered 25 only then.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from rmqclient.broker.request import Request
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
+
+_log = logging.getLogger(__name__)
 
 LONGEST_WAIT_S: Final = 1.0
 """After this a pull is answered with SUBSCRIPTION_NOT_LATEST."""
@@ -49,14 +53,20 @@ class LateHeartbeats:
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         is_crowded = len(self._until) > _MOST_WAITING
-        for request, until in list(self._until.items()):
-            if is_crowded or loop.time() >= until or not request.peer.is_open or not self._is_late(request):
-                self._end(request)
-        if self._until:
-            loop.call_later(_LOOK_S, self._look)
+        try:
+            for request, until in list(self._until.items()):
+                if is_crowded or loop.time() >= until or not request.peer.is_open or not self._is_late(request):
+                    self._end(request)
+        finally:
+            if self._until:
+                loop.call_later(_LOOK_S, self._look)
 
     def _end(self, request: Request) -> None:
         del self._until[request]
-        answer = self._pull(request)
+        try:
+            answer = self._pull(request)
+        except Exception as error:  # noqa: BLE001 - the other pulls wait for this turn, too
+            _log.exception("a pull of %s that waited for a heartbeat failed", request.peer.remote)
+            answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
         if answer is not None:
             request.answer(answer)

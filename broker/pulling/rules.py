@@ -1,4 +1,4 @@
-"""Rules: what a pull asks about the members of its group. The room of groups answers; for a replica, nobody does."""
+"""Rules: what a pull asks about the members of its group. The room of groups answers; for a reading server, nobody."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Leases(Protocol):
 
 
 class NoLeases:
-    """Rules of a replica: members get what they ask for, because the primary alone knows who has which queue."""
+    """Rules of a server that only reads: members get what they ask for.
+
+    Who has which queue of a replica, its primary alone knows. The queues of another store are for those who commit.
+    """
 
     def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
         """Say yes."""
@@ -53,9 +56,9 @@ class NoLeases:
         """Count nothing."""
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Refuse: offsets come from the primary."""
+        """Refuse: a server that only reads takes no offsets, and a replica gets them from its primary."""
         del peer, group, queue, offset
-        return "a replica takes no offsets"
+        return "this server takes no offsets"
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
         """Forget it: no queue is ever taken."""

@@ -104,6 +104,9 @@ class Flushes:
             copies = self._replicas.copies(end)
         except QueueError as error:
             _note(parked, error)
+        except Exception as error:  # noqa: BLE001 - without this thread no message would be answered any more
+            _log.exception("a flush failed")
+            _note(parked, NotFlushed(f"{type(error).__name__} {error}"))
         else:
             if copies in _CODES:
                 for each in parked:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import ipaddress
 import socket
+from collections.abc import Callable
+from time import monotonic
+from typing import Final
 
 from rmqclient.broker.settings import Address
 
@@ -13,26 +15,53 @@ STORE_HOST_IS_IPV6 = 0x20
 """Bits of a message's system flag. [MessageSysFlag.BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG]"""
 
 
-@functools.lru_cache(1024)
-def packed(address: Address) -> bytes:
-    """Return 4 bytes of an IPv4 address, or 16 of another one, and the port in 4.
+AGAIN_S: Final = 10.0
+"""After this a name that nobody knew is looked up again, which keeps the caller waiting."""
 
-    A name that is not a number, as ``--advertise`` may give it, is looked up once; one that nobody knows counts as
-    127.0.0.1.
-    """
-    return _number_of(address.host) + address.port.to_bytes(4, "big")
+_MOST_KEPT: Final = 1024
+_NOBODY: Final = bytes((127, 0, 0, 1))
+
+_unknown: dict[str, float] = {}
+"""Names that nobody knew, of those that ``--advertise`` may give, and until when they are not looked up again."""
 
 
-def _number_of(host: str) -> bytes:
+class _Packed(dict[Address, bytes]):
+    def __missing__(self, address: Address) -> bytes:
+        number, port = _number_of(address.host), address.port.to_bytes(4, "big")
+        if number is None:
+            return _NOBODY + port
+        if len(self) >= _MOST_KEPT:
+            self.clear()
+        self[address] = number + port
+        return self[address]
+
+
+packed: Final[Callable[[Address], bytes]] = _Packed().__getitem__
+"""Returns 4 bytes of an IPv4 address, or 16 of another one, and the port in 4.
+
+A name that is not a number, as ``--advertise`` may give it, is looked up once. One that nobody knows counts as
+127.0.0.1 until it is known.
+"""
+
+
+def _number_of(host: str) -> bytes | None:
     try:
         number = ipaddress.ip_address(host)
     except ValueError:
-        try:
-            return socket.inet_aton(socket.gethostbyname(host))
-        except OSError:
-            return bytes((127, 0, 0, 1))
+        return _looked_up(host)
     mapped = number.ipv4_mapped if isinstance(number, ipaddress.IPv6Address) else None
     return (mapped or number).packed
+
+
+def _looked_up(host: str) -> bytes | None:
+    """Return the number of a name; None when nobody knows it, or did not a moment ago."""
+    if monotonic() < _unknown.get(host, 0.0):
+        return None
+    try:
+        return socket.inet_aton(socket.gethostbyname(host))
+    except OSError:
+        _unknown[host] = monotonic() + AGAIN_S
+        return None
 
 
 def offset_id(address: Address, commit_log_offset: int) -> str:

@@ -84,6 +84,7 @@ class Retries:
         message = record_at(self._store, fields["offset"])
         if message is None:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields['offset']}")
+        request.check_topic(message.topic, writes=False)
         properties = _properties(message, request)
         level: int = fields["delayLevel"]
         if level < 0 or message.reconsume_times >= self._most(request, settings):

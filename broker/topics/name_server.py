@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmqclient.broker.request import Handler, Peer, Request
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import STORE, Address, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
+from rmqclient.store.message_queue import is_name
 from rmqclient.store.settings.config_file import TopicConfig
 
 _STRICT_JSON_SINCE: Final = 401
@@ -78,7 +79,8 @@ class NameServer:
         topic = request.frame.fields.get("topic", "null")
         config = self._topics.config(topic)
         if config is None:
-            self._note_awaited(request.peer, topic)
+            if is_name(topic):  # no other one is ever made
+                self._note_awaited(request.peer, topic)
             return request.failure(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}\n{_WHERE_TO_READ}",
@@ -138,7 +140,7 @@ class NameServer:
     def _name_server_settings(self, request: Request) -> Frame:
         lines = {
             "listenPort": str(request.peer.local.port),
-            "kvConfigPath": str(self._settings.root / "config" / "kvConfig.json"),
+            "kvConfigPath": f"{STORE}/config/kvConfig.json",
             "orderMessageEnable": "false",
             "clusterTest": "false",
         }

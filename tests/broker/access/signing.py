@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqclient.broker.access.guard import Guard
 from rmqclient.broker.limits.counters import Counters
-from rmqclient.broker.request import Request
+from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -21,14 +21,16 @@ OK = "done"
 
 
 class Guarded:
-    """A guard over a file of access keys, with a handler that does everything."""
+    """A guard over a file of access keys, with a handler that does everything unless another one is given."""
 
-    def __init__(self, path: Path, *accounts: dict[str, Any], white: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, path: Path, *accounts: dict[str, Any], white: tuple[str, ...] = (), handler: Handler | None = None
+    ) -> None:
         self.path = path / "acl.json"
         self.write(*accounts, white=white)
         self.counters = Counters()
         self.now = 0.0
-        self.guard = Guard(self.path, _do, self.counters, lambda: self.now)
+        self.guard = Guard(self.path, handler or _do, self.counters, lambda: self.now)
         self.guard.open()
 
     def write(self, *accounts: dict[str, Any], white: tuple[str, ...] = ()) -> None:

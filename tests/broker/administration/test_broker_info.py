@@ -63,7 +63,15 @@ def test_the_settings_are_those_of_the_server(tmp_path: Path) -> None:
         told = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
     assert answer.fields["version"].startswith('{"counter":0')
     assert (told["brokerName"], told["brokerClusterName"], told["autoCreateTopicEnable"]) == ("b1", "C1", "false")
-    assert (told["storePathRootDir"], told["listenPort"]) == (str(tmp_path), "9876")
+    assert (told["storePathRootDir"], told["listenPort"]) == ("the store", "9876")
+
+
+@pytest.mark.parametrize("code", [RequestCode.GET_BROKER_CONFIG, RequestCode.GET_NAMESRV_CONFIG])
+def test_no_setting_tells_clients_where_the_store_lies(tmp_path: Path, code: RequestCode) -> None:
+    with asking(tmp_path) as client:
+        body = client.ask(code).body.decode()
+    assert str(tmp_path) not in body
+    assert "=the store/" in body
 
 
 def test_a_setting_cannot_be_changed_and_the_server_says_so(client: Asking) -> None:

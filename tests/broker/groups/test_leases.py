@@ -8,6 +8,7 @@ import pytest
 
 from rmqclient.broker.groups import lease as lease_of
 from rmqclient.broker.groups import leases as leases_of
+from rmqclient.broker.limits.counters import Refusal
 from rmqclient.remoting.bodies import ResetOffset, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.store import MessageQueue
@@ -153,6 +154,26 @@ def test_a_commit_moves_the_group_and_one_of_who_lost_the_queue_is_refused(
     assert len([line for line in caplog.messages if "a commit is refused" in line]) == 1
     assert first.commit(0, 5) == 0  # its consumer has gone back
     assert first.offset(0) == 5
+
+
+@pytest.mark.guarantee("G49")
+def test_bad_commits_of_a_thousand_groups_are_counted_and_are_one_line_of_the_log(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = house.client("one")
+    with caplog.at_level(logging.WARNING):
+        for number in range(1_000):
+            answer = client.ask(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                consumerGroup=f"group-{number}",
+                topic=TOPIC,
+                queueId=0,
+                commitOffset=99,
+            )
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+    lines = [line for line in caplog.messages if "a commit is refused" in line]
+    assert 1 <= len(lines) < 100
+    assert house.broker.counters.count(Refusal.COMMIT) == 1_000
 
 
 @pytest.mark.parametrize("offset", [-1, 11])

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from rmqclient.broker.clients import clients as clients_of
 from rmqclient.broker.clients.clients import SILENCE_S
+from rmqclient.broker.limits.counters import Refusal
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from tests.broker.groups.house import GROUP, TOPIC, House
@@ -34,6 +36,20 @@ def test_the_first_heartbeat_of_a_group_makes_its_retry_topic(house: House) -> N
     assert (config.read_queue_count, config.perm) == (1, 6)
 
 
+def test_a_first_heartbeat_that_cannot_be_taken_in_is_answered(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(house.groups.clients, "beat", fail)
+        answer = house.client("one").beat()
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "RuntimeError planted")
+    assert "planted" in caplog.text
+    assert house.member("one").members() == ("one",)
+
+
 def test_everybody_is_told_of_a_new_member_and_of_one_that_leaves(house: House) -> None:
     first = house.member("one")
     assert first.notices == 1
@@ -49,6 +65,36 @@ def test_a_second_heartbeat_that_says_the_same_tells_nobody(house: House) -> Non
     second.beat()
     second.beat(Subscription(TOPIC, version=9))
     assert first.notices == 2
+
+
+@pytest.mark.guarantee("G49")
+def test_a_heartbeat_that_is_too_long_is_refused_and_nothing_of_it_is_kept(house: House) -> None:
+    topics = [Subscription(f"{number:03}", "x" * 8_000) for number in range(200)]
+    client = house.client("one")
+    answer = client.beat(*topics)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "1,048,576" in (answer.remark or "")
+    assert client.members() == ()
+    assert house.broker.counters.count(Refusal.HEARTBEAT) == 1
+
+
+@pytest.mark.guarantee("G49")
+def test_heartbeats_are_refused_while_those_of_all_clients_take_too_much(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_of, "MOST_KEPT_BYTES", 20_000)
+    first = house.member("one", *[Subscription(f"{number:03}") for number in range(20)])
+    second = house.client("two")
+    subscriptions = [Subscription(f"{number:03}") for number in range(10)]
+    # Given a client that takes nearly all, then another one is refused, and has become no member
+    assert second.beat(*subscriptions).code == ResponseCode.SYSTEM_BUSY
+    assert first.members() == ("one",)
+    assert house.broker.counters.count(Refusal.HEARTBEAT) == 1
+    # And the first one can still change what it wants, and leave
+    assert first.beat(Subscription("000")).code == 0
+    assert second.beat(*subscriptions).code == 0
+    first.close()
+    assert second.members() == ("two",)
 
 
 def test_of_what_members_tell_the_newest_version_counts(house: House) -> None:

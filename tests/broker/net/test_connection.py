@@ -133,10 +133,11 @@ def test_the_look_at_the_connections_goes_on_after_one_that_fails(caplog: pytest
 
     class Failing:
         def look(self, now: float) -> None:
-            raise RuntimeError("planted")
+            raise RuntimeError(f"planted at {now}")
 
     class Looked:
         def look(self, now: float) -> None:
+            del now
             looked.set()
 
     with loopback(echo, Limits(frame_s=0.05)) as server:
@@ -144,7 +145,7 @@ def test_the_look_at_the_connections_goes_on_after_one_that_fails(caplog: pytest
         for _ in range(3):
             assert looked.wait(PATIENCE_S)
             looked.clear()
-        server.on_loop(lambda: server.opened.watched.clear())
+        server.on_loop(server.opened.watched.clear)
     assert "planted" in caplog.text
 
 

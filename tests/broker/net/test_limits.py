@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 
@@ -77,6 +78,42 @@ def test_requests_that_wait_are_counted_and_too_many_get_system_busy() -> None:
         server.on_loop(server.opened.flight.settle)
         assert server.opened.flight.bytes == 0
         assert server.refused(Refusal.BUSY) == 2
+
+
+@pytest.mark.guarantee("G49")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Frame(ASK, {"unknown": "x" * 100_000}),
+        Frame(ASK, {f"{number:x}": "" for number in range(8_000)}),
+        Frame(ASK, remark="x" * 100_000),
+    ],
+    ids=["a long field", "many short fields", "a long remark"],
+)
+def test_what_a_waiting_request_has_in_its_header_counts_as_its_body_does(asked: Frame) -> None:
+    held: list[Request] = []
+
+    def hold(request: Request) -> None:
+        held.append(request)
+
+    # Given room for a few of such requests, and for a thousand without such headers
+    with loopback(hold, Limits(flight_bytes=4 * MIB)) as server, caller(server.address) as client:
+        client.send(*(dataclasses.replace(asked, opaque=number) for number in range(100)))
+        # Then the next ones are refused, and each that waits is counted with what its header takes
+        busy = client.receive()
+        assert busy is not None
+        assert busy.code == ResponseCode.SYSTEM_BUSY
+        server.until(lambda: len(held) + server.refused(Refusal.BUSY) == 100)
+        assert len(held) * 100_000 < 5 * MIB
+        server.on_loop(held.clear)
+        server.on_loop(server.opened.flight.settle)
+        assert server.opened.flight.bytes == 0
+
+
+def test_the_longest_properties_of_a_message_fit_into_a_header_in_whichever_letters() -> None:
+    longest = Frame(ASK, {"properties": "\x01" * 32_767})
+    with loopback(echo) as server, caller(server.address) as client:
+        assert client.ask(longest).code == 0
 
 
 def test_a_half_sent_frame_without_room_is_refused_and_its_bytes_are_dropped_as_they_come() -> None:

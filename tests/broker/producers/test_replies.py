@@ -158,6 +158,18 @@ def test_each_of_many_remote_requesters_gets_its_own_reply_from_a_local_handler(
             assert [properties(frame)["REPLY_TO_CLIENT"] for frame in pushed] == [name] * count
 
 
+@pytest.mark.guarantee("G49")
+def test_a_requester_with_an_id_that_no_client_can_have_is_not_remembered(server: Server) -> None:
+    with connected(server.address) as requester, connected(server.address) as replier:
+        for client_id, is_remembered in (("r" * 255, True), ("r" * 256, False)):
+            stored(requester, asking(client_id))
+            replier.send(reply_of(b"this", client_id))
+            if is_remembered:
+                assert take(requester).body == b"this"
+            assert (replier.receive().code == 0) == is_remembered
+        stored(requester, send_of())  # and the next frame is the answer, so nothing was pushed before it
+
+
 def test_a_remote_handler_answers_a_local_requester(server: Server) -> None:
     with Producer(server.root) as requester, connected(server.address) as replier:
         reply = requester.request_async(Message("orders", b"what?"), timeout=LONGEST_S)

@@ -13,7 +13,7 @@ from rmqclient.broker.settings import Address
 from rmqclient.remoting.bodies import KVTable, TopicList, TopicRoute
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.store.settings.config_file import TopicConfig
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking, AskingPeer, asking
 
 FOUR = TopicConfig(read_queue_count=4, write_queue_count=4)
 
@@ -55,6 +55,15 @@ def test_an_unknown_topic_has_no_route(client: Asking) -> None:
         "No topic route info in name server for the topic: no_such_topic\n"
         "See http://rocketmq.apache.org/docs/faq/ for further details."
     )
+
+
+@pytest.mark.guarantee("G49")
+def test_only_a_name_that_a_topic_can_have_is_remembered_as_awaited(client: Asking) -> None:
+    waiting = AskingPeer()
+    for topic in ("later", "x" * 200_000, "no topic/", ""):
+        assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, peer=waiting).code == 17
+    clients = client.broker.groups.clients
+    assert [topic for topic in ("later", "x" * 200_000, "no topic/", "") if clients.awaits(waiting, topic)] == ["later"]
 
 
 def test_new_topics_can_be_made_by_their_first_message(client: Asking) -> None:

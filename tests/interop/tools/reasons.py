@@ -53,7 +53,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "^consumerProgress$",
-        r"^tools_group 1 \S+ PUSH CLUSTERING [01] 0$",
+        r"^tools_group 1 \S+ PUSH CLUSTERING \d+ 0$",
         "How many messages a second were consumed is a figure, which a broker takes every ten seconds.",
     ),
     Reason("^statsAll", "ToolsTopic", "A broker counts by the minute; this server tells what came until now."),
@@ -66,7 +66,6 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "^(queryMsg|printMsg|consumeMessage)",
         "(?i)properties[:=]",
-        "5.x keeps the region, the trace switch and WAIT with each message; 4.9 and this server do not.",
-        _5,
+        "5.x and this server keep the region and the trace switch with each message, and 4.9 does not; 5.x keeps WAIT.",
     ),
 )

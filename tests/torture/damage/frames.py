@@ -1,7 +1,8 @@
 """Mutated requests: recorded ones with other bytes, lengths, fields and bodies.
 
 Most stay frames, so that what is inside is read. Every code that was recorded comes; those of messages, pulls and
-heartbeats come more often.
+heartbeats come more often. One in two hundred is long: it has long names, fields that nobody knows, or a long body, up
+to what a server takes of a header.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import orjson
 
+from rmqclient.broker.limits.limits import Limits
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import Frame, FrameReader
@@ -23,6 +25,9 @@ from tests.torture.damage.fuzz import mutate
 _PREFIX: Final = struct.Struct(">iI")
 _LONGEST: Final = 4096
 _BROKEN_SHARE: Final = 0.05
+_LONG_SHARE: Final = 0.005
+_LONGEST_HEADER: Final = Limits().header_bytes
+_LONGEST_BODY: Final = 2 << 20
 
 MAKES: Final = frozenset(
     {
@@ -145,6 +150,8 @@ class Requests:
     def _one(self, rng: random.Random, found: list[list[_Recorded]]) -> Mutated:
         while True:
             request = rng.choice(rng.choice(found))
+            if request.header[0] == 0 and rng.random() < _LONG_SHARE:
+                return Mutated(_lengthened(request, rng), is_whole=True)
             raw = _mutated(request.header, request.body, rng)
             frame = _frame_of(raw)
             if frame is None:
@@ -152,6 +159,33 @@ class Requests:
                     return Mutated(raw, is_whole=False)
             elif not _makes_another(frame, request) or rng.random() < self._made_share:
                 return Mutated(raw, is_whole=True)
+
+
+def _lengthened(request: _Recorded, rng: random.Random) -> bytes:
+    """Return a request with long names, with unknown fields or with a long body. No name in it can be made."""
+    read = orjson.loads(request.header[4:])
+    fields, body = read.get("extFields") or {}, request.body
+    room = _LONGEST_HEADER - len(request.header) - 64
+    size = int(2 ** rng.uniform(12, room.bit_length() - 1))
+    choice = rng.random()
+    if choice < 0.3:
+        fields = {**fields, rng.choice(sorted({*fields, "topic"})): "x" * size}
+    elif choice < 0.5:
+        fields = {**fields, "unknown": "x" * size}
+    elif choice < 0.7:
+        fields = {**fields, **{f"{number:x}": "" for number in range(size // 11)}}
+    else:
+        body = _long_body(read.get("code"), int(2 ** rng.uniform(12, _LONGEST_BODY.bit_length() - 1)))
+    return _framed(request.header[:4] + orjson.dumps({**read, "extFields": fields}), body)
+
+
+def _long_body(code: int, size: int) -> bytes:
+    """Return a heartbeat with so many bytes of subscriptions, or that many letters."""
+    if code != RequestCode.HEART_BEAT:
+        return b"x" * size
+    topics = [{"topic": f"{number:0100}", "subString": "*"} for number in range(size // 135)]
+    group = {"groupName": "%RETRY%", "subscriptionDataSet": topics}
+    return orjson.dumps({"clientID": "long", "producerDataSet": [], "consumerDataSet": [group]})
 
 
 def _recorded(raw: bytes) -> _Recorded:

@@ -1,0 +1,122 @@
+"""Requests that name a message by its place in the log need what its topic needs, whatever topic they say it is of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqclient.broker.limits.counters import Refusal
+from rmqclient.broker.request import Request
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request
+from rmqclient.store import ReceivedMessage
+from tests.broker.access.signing import Guarded, account, signed
+from tests.broker.asking import LONGEST_S, Asking, AskingPeer, asking
+from tests.broker.sending.sends import ONES, messages, read, send_of
+
+COMMIT, ROLLBACK = 8, 12
+HALF = {**ONES, "TRAN_MSG": "true", "PGROUP": "makers"}
+DENIED = "org.apache.rocketmq.acl.common.AclException: No default permission for "
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Asking]:
+    with asking(tmp_path / "store") as found:
+        yield found
+
+
+class Keyed:
+    """A client with an access key."""
+
+    def __init__(self, path: Path, broker: Asking, **rules: Any) -> None:
+        self.broker = broker
+        self.guarded = Guarded(path, account(**rules), handler=broker.broker.answer)
+
+    def ask(self, frame: Frame) -> Frame:
+        """Return the answer to a request that the client has signed."""
+        peer = AskingPeer()
+
+        async def answer() -> Frame | None:
+            return self.guarded.guard.answer(Request(signed(frame), peer))
+
+        answered = asyncio.run_coroutine_threadsafe(answer(), self.broker.loop).result(LONGEST_S)
+        return answered or peer.wait_for(lambda sent: sent.opaque == frame.opaque)
+
+
+def given_back(message: ReceivedMessage, **fields: Any) -> Frame:
+    return request(
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        **{"offset": message.commit_log_offset, "group": "billing", "delayLevel": 1, **fields},
+    )
+
+
+def decided(half: ReceivedMessage, decision: int, **fields: Any) -> Frame:
+    return request(
+        RequestCode.END_TRANSACTION,
+        producerGroup="makers",
+        tranStateTableOffset=half.queue_offset,
+        commitLogOffset=half.commit_log_offset,
+        commitOrRollback=decision,
+        fromTransactionCheck=False,
+        msgId=half.message_id,
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("origin", [{}, {"originTopic": "mine"}, {"originTopic": "secrets"}])
+def test_a_message_of_a_topic_that_the_key_may_not_read_is_not_given_back(
+    tmp_path: Path, broker: Asking, origin: dict[str, str]
+) -> None:
+    secret = read(broker, broker.ask_frame(send_of(b"secret", topic="secrets")))
+    client = Keyed(
+        tmp_path, broker, topicPerms=["mine=PUB|SUB", "secrets=PUB"], groupPerms=["billing=SUB"]
+    )  # it may write there
+    answer = client.ask(given_back(secret, **origin))
+    assert (answer.code, answer.remark) == (1, f"{DENIED}topic:secrets")
+    assert messages(broker, "SCHEDULE_TOPIC_XXXX") == []
+    assert client.guarded.counters.count(Refusal.ACCESS) == 1
+
+
+def test_a_message_of_the_retry_topic_of_another_group_is_not_given_back(tmp_path: Path, broker: Asking) -> None:
+    theirs = read(broker, broker.ask_frame(send_of(b"secret", topic="%RETRY%theirs", queueId=0)))
+    client = Keyed(tmp_path, broker, defaultTopicPerm="PUB|SUB", groupPerms=["billing=SUB"])
+    assert client.ask(given_back(theirs)).remark == f"{DENIED}group:theirs"
+
+
+@pytest.mark.parametrize("origin", [{}, {"originTopic": "orders"}])
+def test_what_a_group_reads_is_given_back_also_for_its_next_attempt(
+    tmp_path: Path, broker: Asking, origin: dict[str, str]
+) -> None:
+    client = Keyed(tmp_path, broker, topicPerms=["orders=PUB|SUB"], groupPerms=["billing=SUB"])
+    first = read(broker, broker.ask_frame(send_of(b"failed")))
+    again = read(broker, broker.ask_frame(send_of(b"failed", topic="%RETRY%billing", queueId=0)))
+    for message in (first, again):
+        assert client.ask(given_back(message, **origin)).code == 0
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("named", [{}, {"topic": "mine"}])
+def test_a_transaction_is_decided_only_by_a_key_that_may_send_to_its_topic(
+    tmp_path: Path, broker: Asking, decision: int, named: dict[str, str]
+) -> None:
+    half = read(broker, broker.ask_frame(send_of(b"theirs", HALF, sysFlag=4)))
+    stranger = Keyed(tmp_path, broker, topicPerms=["mine=PUB|SUB", "orders=SUB"], groupPerms=["makers=SUB"])
+    answer = stranger.ask(decided(half, decision, **named))
+    assert (answer.code, answer.remark) == (1, f"{DENIED}topic:orders")
+    assert messages(broker, "orders") == []
+    maker = Keyed(tmp_path, broker, topicPerms=["orders=PUB"])
+    assert maker.ask(decided(half, decision)).code == 0
+    assert [message.body for message in messages(broker, "orders")] == ([b"theirs"] if decision == COMMIT else [])
+
+
+def test_an_administrator_without_rules_may_decide_and_give_back_anything(tmp_path: Path, broker: Asking) -> None:
+    message = read(broker, broker.ask_frame(send_of(b"secret", topic="secrets")))
+    half = read(broker, broker.ask_frame(send_of(b"theirs", HALF, sysFlag=4)))
+    operator = Keyed(tmp_path, broker, admin=True)
+    assert operator.ask(given_back(message)).code == 0
+    assert operator.ask(decided(half, COMMIT)).code == 0
