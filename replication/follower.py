@@ -22,7 +22,7 @@ from rmqclient.replication.handshake import Hello, greet, hello_of
 from rmqclient.replication.joining import Joining, check_lineage
 from rmqclient.replication.receiving import Ack, Receiving
 from rmqclient.replication.sender import Sender
-from rmqclient.replication.status import Seen, write_seen
+from rmqclient.replication.status import seen_of, write_seen
 from rmqclient.store import MessageStore, clock
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE, TOPIC_BYTE
 from rmqclient.store.settings.lineage import write_lineage
@@ -54,7 +54,7 @@ class Follower:
         self._log.settle()
         self._ended = threading.Event()
         self._socket: socket.socket | None = None
-        self._seen = Seen()
+        self._seen = replace(seen_of(store.root, primary), problem="")
         self._damages: list[int] = []
         self._is_stock = False
 
@@ -108,7 +108,8 @@ class Follower:
             self._socket = connection
             try:
                 if self._is_stock:
-                    self._receive(connection, STOCK, self._shape())
+                    shape = self._shape()
+                    self._receive(connection, STOCK, shape, lambda: self._forget_end(shape))
                 else:
                     self._meet(connection)
             finally:
@@ -130,7 +131,7 @@ class Follower:
         self._receive(connection, OURS, theirs.shape, lambda: self._adopt(theirs))
 
     def _receive(
-        self, connection: socket.socket, wire: Wire, shape: LogShape | None, joined: Callable[[], None] | None = None
+        self, connection: socket.socket, wire: Wire, shape: LogShape | None, joined: Callable[[], None]
     ) -> None:
         joining = Joining(self._log, self._store.config.commit_log_file_bytes, shape)
         receiving = Receiving(
@@ -147,6 +148,12 @@ class Follower:
         """Make the history of the primary that of the replica: their logs are the same."""
         with self._store.lock.held(TOPIC_BYTE):
             write_lineage(self._store.root, theirs.lineage)
+        self._forget_end(theirs.shape)
+
+    def _forget_end(self, shape: LogShape | None) -> None:
+        """Believe where the primary ends now: it may have ended further on, and have lost what was never sent."""
+        if shape is not None:
+            self._seen = replace(self._seen, primary_end=shape.end)
 
     def _shape(self) -> LogShape | None:
         """Ask how the primary's log is; None when its broker does not say, which stops nothing."""
@@ -162,7 +169,7 @@ class Follower:
             _log.info("primary %s: following from %d", self._primary, self._log.end)
         now, known = clock.wall_ms(), max(self._seen.primary_end, primary_end)
         level_ms = now if self._log.end >= known else self._seen.level_ms
-        self._seen = Seen(contact_ms=now, primary_end=known, level_ms=level_ms)
+        self._seen = replace(self._seen, contact_ms=now, primary_end=known, level_ms=level_ms, problem="")
 
     def _note(self, problem: str) -> None:
         self._seen = replace(self._seen, problem=problem)

@@ -13,7 +13,8 @@ primary to replica    frame, 12 + n   i64 offset of the first byte, i32 n, then 
 A frame lies inside one file of the log, and may begin and end anywhere in a record.
 
 Between two of ours, which :mod:`rmqclient.replication.handshake` finds out, a CRC-32 of all the rest follows a report,
-and the 12 bytes before the content of a frame. A frame of -32 bytes there has four numbers (:class:`Told`).
+and the 12 bytes before the content of a frame. A frame of -1 bytes there has none: its offset is where the log of the
+primary ends.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from rmqclient.errors import FrameError
 _REPORT: Final = struct.Struct(">q")
 _HEADER: Final = struct.Struct(">qi")
 _CRC: Final = struct.Struct(">I")
-_TOLD: Final = struct.Struct(">qqqq")
+_TOLD: Final = -1
+"""In the place of a length: the primary says where its log ends."""
 
 HEADER_BYTES: Final = _HEADER.size
 REPORT_BYTES: Final = _REPORT.size
@@ -51,21 +53,8 @@ class Frame(NamedTuple):
 
     offset: int
     content: bytes
-    told: Told | None = None
-    """How the primary stands, between two of ours."""
-
-
-class Told(NamedTuple):
-    """How a primary stands."""
-
-    end: int
-    """The end of its log."""
-    flushed_to: int
-    """What of it is on its disk."""
-    clock_ms: int
-    """Its clock, ms since 1970."""
-    flags: int
-    """Room for what else it says; 0."""
+    is_told: bool = False
+    """Whether it says where the log ends, between two of ours, and not where it goes on."""
 
 
 class Wire:
@@ -87,11 +76,10 @@ class Wire:
         header = _HEADER.pack(offset, len(content))
         return header + _CRC.pack(crc32(content, crc32(header))) + content if self.is_checked else header + content
 
-    def told(self, told: Told) -> bytes:
-        """Return a frame that says how the primary stands. Only where frames are checked."""
-        content = _TOLD.pack(*told)
-        header = _HEADER.pack(told.end, -len(content))
-        return header + _CRC.pack(crc32(content, crc32(header))) + content
+    def told(self, end: int) -> bytes:
+        """Return a frame that says where the log ends. Only where frames are checked."""
+        header = _HEADER.pack(end, _TOLD)
+        return header + _CRC.pack(crc32(header))
 
     def report_reader(self) -> ReportReader:
         """Return what reads the reports of one connection."""
@@ -137,20 +125,25 @@ class FrameReader:
         self._header_bytes = HEADER_BYTES + (_CRC.size if is_checked else 0)
         self._held = bytearray()
 
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether the rest of a frame is still to come."""
+        return bool(self._held)
+
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that are whole now. Raises FrameError for a length that no primary sends, and for damage."""
         self._held += data
         while len(self._held) >= self._header_bytes:
             offset, size = _HEADER.unpack_from(self._held)
-            if not 0 <= size <= MOST_TAKEN_BYTES and not (self._is_checked and size == -_TOLD.size):
+            if not 0 <= size <= MOST_TAKEN_BYTES and not (self._is_checked and size == _TOLD):
                 raise FrameError(f"a frame of {size} bytes at {offset} of the log: 0 to {MOST_TAKEN_BYTES} can be")
-            end = self._header_bytes + abs(size)
+            end = self._header_bytes + max(size, 0)
             if len(self._held) < end:
                 return
             content = bytes(self._held[self._header_bytes : end])
             self._check(offset, content)
             del self._held[:end]
-            yield Frame(offset, content) if size >= 0 else Frame(offset, b"", Told(*_TOLD.unpack(content)))
+            yield Frame(offset, content, is_told=size == _TOLD)
 
     def _check(self, offset: int, content: bytes) -> None:
         if self._is_checked:

@@ -79,7 +79,6 @@ class Hello:
     begin: int
     """The oldest byte of the log that is there."""
     end: int
-    flushed_to: int
     sizes: tuple[int, int, int, int]
     """The fixed settings, as in ``store.json``."""
     wants: str = Wants.FOLLOW
@@ -104,14 +103,12 @@ class Hello:
 def hello_of(store: MessageStore, wants: Wants = Wants.FOLLOW, ack: str = "") -> Hello:
     """Return what an open store says of itself. Raises StoreCorrupt."""
     mark, lineage = replica_mark.read_mark(store.root), read_lineage(store.root)
-    flushed_to = store.state.flushed_to
     return Hello(
         role=PRIMARY if mark is None else mark.kind,
         store_id=lineage.store_id,
         epochs=tuple((epoch.number, epoch.start) for epoch in lineage.epochs),
         begin=store.state.min_offset,
         end=store.state.published_to,
-        flushed_to=flushed_to,
         sizes=_sizes(store.config),
         wants=wants,
         ack=ack,
@@ -159,7 +156,6 @@ def _decode(text: bytes) -> Hello:
             epochs=tuple((int(number), int(start)) for number, start in found["epochs"]),
             begin=int(found["begin"]),
             end=int(found["end"]),
-            flushed_to=int(found["flushed_to"]),
             sizes=(first, second, third, fourth),
             wants=str(found["wants"]),
             ack=str(found["ack"]),

@@ -31,7 +31,7 @@ def check_lineage(own: Hello, theirs: Hello) -> None:
     Raises ConnectionError for a primary that another one replaced: it may be replaced at that address, too.
     """
     if theirs.role == Kind.FENCED:
-        raise ConnectionError(f"it is no primary any more: another one has epoch {theirs.epoch}")
+        raise ConnectionError(f"it is no longer a primary: another one has epoch {theirs.epoch}")
     if own.store_id and theirs.store_id and own.store_id != theirs.store_id:
         raise LogsDiffer(
             f"the primary is another store ({theirs.store_id}) than the one that this replica is a copy of "
@@ -72,6 +72,11 @@ class Joining:
     def is_done(self) -> bool:
         """Whether what comes next is new."""
         return self._next >= self._log.end
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of what was asked for has come."""
+        return self._next > self.asked
 
     def take(self, frame: Frame) -> bytes:
         """Compare what the replica has; return what is new. Raises LogsDiffer, FrameError for a gap in the stream."""

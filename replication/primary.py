@@ -19,6 +19,7 @@ from rmqclient.store.settings.replication import ASYNC, Replication
 _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 16
+_PAUSE_S: Final = 0.1
 _MOST_REPLICAS: Final = 16
 """Connections that are served at once. Whoever reaches the port can read the whole log, and is not asked who he is."""
 
@@ -35,23 +36,33 @@ class Primary:
         self._senders: list[Sender] = []
         self._telling = Telling(store)
         self._list = Connections(store, self.connections)
+        self._strangers: set[str] = set()
         self._lock = threading.Lock()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
 
     def start(self) -> tuple[str, int]:
-        """Listen, and let sends wait for replicas; return host and port. Raises CannotListen, StoreFull."""
-        try:
-            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            self._socket = socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
-        except OSError as error:
-            where = f"{self._host}:{self._port}"
-            raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
+        """Listen, and let sends wait for replicas; return host and port.
+
+        Raises StoreBusy when another process sends the log of the store, CannotListen, StoreFull.
+        """
+        self._store.replicas.begin_sending()
+        self._socket = self._listen()
         self._keeper.start()
         self._thread.start()
         self._telling.start()
         self._list.start()
         host, port = self._socket.getsockname()[:2]
         return str(host), int(port)
+
+    def _listen(self) -> socket.socket:
+        try:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            return socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            self._store.replicas.end_sending()
+            where = f"{self._host}:{self._port}"
+            raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
 
     def replicas(self) -> dict[str, int | None]:
         """Return what each connected replica reported last, by where it connects from."""
@@ -67,16 +78,19 @@ class Primary:
         listening, self._socket = self._socket, None
         if listening is None:
             return
+        self._ended.set()
         with suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listening.close()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._telling.close()
         self._list.close()
         self._keeper.close()
         for sender in self._senders:
             sender.close()
         self._senders.clear()
+        self._store.replicas.end_sending()
 
     def __enter__(self) -> Self:
         return self
@@ -86,23 +100,31 @@ class Primary:
 
     def _accept(self) -> None:
         listening = self._socket
-        while listening is not None and self._socket is listening:
+        while listening is not None and not self._ended.is_set():
             try:
                 connection, address = listening.accept()
-            except OSError:
-                return
-            self._serve(connection, f"{address[0]}:{address[1]}")
+                self._serve(connection, f"{address[0]}:{address[1]}")
+            except Exception as error:  # noqa: BLE001 - such as no descriptor or no thread left: the next one may have it
+                if not self._ended.is_set():
+                    _log.warning("a replica could not be served: %s; waiting for the next one", error)
+                    self._ended.wait(_PAUSE_S)
 
     def _serve(self, connection: socket.socket, name: str) -> None:
         with self._lock:
-            gone = [sender for sender in self._senders if not sender.is_open]
-            for sender in gone:
-                sender.close()
-                self._senders.remove(sender)
+            self._forget_gone()
             if len(self._senders) >= _MOST_REPLICAS:
                 _log.warning("replica %s is not served: %d others are connected", name, len(self._senders))
                 connection.close()
                 return
-            sender = Sender(self._store, connection, name, self._keeper.look)
+            sender = Sender(self._store, connection, name, self._keeper.look, self._strangers)
             self._senders.append(sender)
-        sender.start()
+        try:
+            sender.start()
+        except BaseException:
+            sender.close()
+            raise
+
+    def _forget_gone(self) -> None:
+        for sender in [sender for sender in self._senders if not sender.is_open]:
+            sender.close()
+            self._senders.remove(sender)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from rmqclient.errors import StoreUnusable
+from rmqclient.errors import StoreInUse, StoreUnusable
 from rmqclient.replication.handshake import PRIMARY
-from rmqclient.replication.returning.fencing import note_replaced, replaced, tell_once
-from rmqclient.replication.status import Seen, read_seen
+from rmqclient.replication.returning.fencing import forget_replaced, note_replaced, replaced, tell_once
+from rmqclient.replication.status import Seen, seen_of
 from rmqclient.store import clock, open_store
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE
 from rmqclient.store.recovery import replica
@@ -53,10 +53,9 @@ class ReplicaStatus:
 def status(root: Path) -> ReplicaStatus:
     """Return how a store stands. Raises StoreUnusable for a directory that holds none, and as opening one."""
     with open_store(root, create=False, housekeeping=False, settling=True) as store:
-        mark, seen, lineage, end = read_mark(root), read_seen(root), read_lineage(root), store.state.published_to
+        mark, lineage, end = read_mark(root), read_lineage(root), store.state.published_to
         is_followed = store.lock.holder(FOLLOWER_BYTE) is not None
-    is_follower = mark is not None and mark.kind is Kind.FOLLOWER
-    seen = seen if is_follower else Seen()
+    seen = seen_of(root, mark.primary) if mark is not None and mark.kind is Kind.FOLLOWER else Seen()
     return ReplicaStatus(
         role=PRIMARY if mark is None else mark.kind.value,
         epoch=max(lineage.newest, mark.epoch if mark else 0),
@@ -69,7 +68,7 @@ def status(root: Path) -> ReplicaStatus:
         silent_s=_since(seen.contact_ms),
         behind_s=_since(seen.level_ms),
         problem=seen.problem,
-        untold=replaced(root),
+        untold=replaced(root) if mark is None else "",
         store_id=lineage.store_id,
     )
 
@@ -78,26 +77,39 @@ def _since(time_ms: int) -> float | None:
     return max(0, clock.wall_ms() - time_ms) / 1000 if time_ms else None
 
 
-def promote(root: Path, *, force: bool = False) -> ReplicaStatus:
-    """Make a store that takes nothing of its own a primary, for good, and tell the old one; return how it stood.
+def promotable(root: Path, *, force: bool = False) -> ReplicaStatus:
+    """Return how a store stands that may be promoted; changes nothing.
 
-    The follower must have ended. Without ``force`` a replica is not promoted while its primary was heard in the last
-    10 s, nor when bytes of it are missing or none were ever received; and neither is a primary that waits for its
-    replica, nor one that another one replaced. Raises StoreUnusable then, and for a primary; StoreInUse while a process
-    has the store open.
+    Without ``force`` a replica is not promoted while its primary was heard in the last 10 s, nor when bytes of it are
+    missing or none were ever received; and neither is a primary that waits for its replica, nor one that another one
+    replaced. Raises StoreUnusable then, and for a primary.
     """
     found = status(root)
     if found.role == PRIMARY:
-        raise StoreUnusable(f"{root} is no replica: nothing was changed")
+        raise StoreUnusable(f"{root} is not a replica: nothing was changed")
     refusal = _refusal(found)
     if refusal and not force:
         raise StoreUnusable(f"{root} was not promoted: {refusal}. Nothing was changed; --force does it all the same")
+    return found
+
+
+def promote(root: Path, *, force: bool = False) -> ReplicaStatus:
+    """Make a store that takes nothing of its own a primary, for good, and tell the old one; return how it stood.
+
+    ``untold`` is the old one when it could not be told. The follower must have ended. Raises as :func:`promotable`, and
+    StoreInUse while a process has the store open.
+    """
+    found = promotable(root, force=force)
     if found.role == Kind.FOLLOWER:
         note_replaced(root, found.primary)
-    replica.promote(root)
+    try:
+        replica.promote(root)
+    except StoreInUse:
+        forget_replaced(root)
+        raise
     with open_store(root, create=False, housekeeping=False) as store:
         tell_once(store)
-    return found
+    return replace(found, untold=replaced(root))
 
 
 def _refusal(found: ReplicaStatus) -> str:

@@ -64,6 +64,7 @@ class Receiving:
         self._held = bytearray()
         self._reported = -1
         self._reported_at = 0.0
+        self._sent_at = 0.0
 
     def run(self, ended: threading.Event) -> None:
         """Receive until ``ended`` is set, or an error comes.
@@ -72,7 +73,7 @@ class Receiving:
         """
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(_LOOK_S)
-        begun_at = heard_at = time.monotonic()
+        heard_at = self._sent_at = time.monotonic()
         while not ended.is_set():
             self._report()
             now = time.monotonic()
@@ -80,11 +81,18 @@ class Receiving:
                 heard_at = now
             elif now - heard_at > SILENCE_S:
                 raise ConnectionError(f"silent for {SILENCE_S:.0f} s")
-            if not self._joining.is_done and now - begun_at > SILENCE_S:
-                raise LogsDiffer(
-                    f"the primary sends nothing of bytes {self._joining.asked} to {self._log.end}, which this replica "
-                    "has: it ends below, or has removed them. Nothing was changed"
-                )
+            if not self._joining.is_done and now - self._sent_at > SILENCE_S:
+                raise self._nothing_of_what_is_asked()
+
+    def _nothing_of_what_is_asked(self) -> Exception:
+        """Return what is raised when a primary is there, and sends nothing of what both should have."""
+        asked = f"bytes {self._joining.asked} to {self._log.end}"
+        if self._joining.has_begun:
+            return ConnectionError(f"the primary has sent a part of {asked} only")
+        return LogsDiffer(
+            f"the primary sends nothing of {asked}, which this replica has: it ends below, or has removed them. "
+            "Nothing was changed"
+        )
 
     def _receive(self) -> bool:
         """Take what comes next; return whether anything came."""
@@ -94,11 +102,14 @@ class Receiving:
             return False
         if not data:
             raise ConnectionResetError("the primary closed the connection")
-        primary_end = 0
+        primary_end, is_sending = 0, False
         for frame in self._reader.feed(data):
-            if frame.told is None:
+            if not frame.is_told:
                 self._held += self._joining.take(frame)
             primary_end = max(primary_end, frame.offset + len(frame.content))
+            is_sending |= bool(frame.content)
+        if is_sending or self._reader.is_amid_frame:
+            self._sent_at = time.monotonic()
         if self._joining.is_done and self._joined is not None:
             self._joined()
             self._joined = None

@@ -24,11 +24,10 @@ from rmqclient.replication.frames import (
     SILENCE_S,
     STOCK,
     ReportReader,
-    Told,
 )
 from rmqclient.replication.handshake import Hello, Wants
 from rmqclient.replication.returning.fencing import be_fenced
-from rmqclient.store import LONGEST_SLEEP_S, MessageStore, clock
+from rmqclient.store import LONGEST_SLEEP_S, MessageStore
 from rmqclient.store.files.file_lock import TOPIC_BYTE
 from rmqclient.store.settings.lineage import note_followed, read_lineage
 
@@ -36,18 +35,29 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 4096
 _TELL_S: Final = 1.0
-"""How often a replica of this library is told how its primary stands."""
+"""How often a replica of this library is told where the log of its primary ends."""
 
 
 class Sender:
     """One connection of a replica. It ends when the replica is gone, is silent, or says to have more than there is."""
 
-    def __init__(self, store: MessageStore, connection: socket.socket, name: str, told: Callable[[], None]) -> None:
-        """``told`` is called after each report, and when the connection has ended."""
+    def __init__(
+        self,
+        store: MessageStore,
+        connection: socket.socket,
+        name: str,
+        told: Callable[[], None],
+        strangers: set[str] | None = None,
+    ) -> None:
+        """``told`` is called after each report, and when the connection has ended.
+
+        ``strangers`` are the hosts of stock replicas that have had bytes which are not from here.
+        """
         self.name = name
         """Where the replica connects from."""
         self.identity = name.rpartition(":")[0]
-        """Which replica it is: its host, because nothing in a stock one's words says more."""
+        """Which replica it is: its copy, or its host, because nothing in a stock one's words says more. Who only looks
+        is nobody else."""
         self.is_flushed = False
         """Whether it reports what is on its disk."""
         self.reported: int | None = None
@@ -60,6 +70,7 @@ class Sender:
         """Which copy follows; empty for a stock replica, and for one that only looks."""
         self._wire = STOCK
         self._told = told
+        self._strangers = set() if strangers is None else strangers
         self._sent_to = 0
         self._store = store
         self._socket = connection
@@ -95,7 +106,8 @@ class Sender:
         """End the connection; returns when its threads have ended."""
         self._end()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
         self._socket.close()
 
     def _end(self) -> None:
@@ -139,7 +151,7 @@ class Sender:
         first = handshake.receiver(self._socket)(REPORT_BYTES)
         if not handshake.is_ours(first):
             reader = self._wire.report_reader()
-            self._take(*reader.feed(first))
+            self._take_first(*reader.feed(first))
             return reader
         theirs = handshake.answer(self._socket, self._store)
         if theirs.wants == Wants.FENCE:
@@ -149,11 +161,25 @@ class Sender:
         if theirs.store_id not in ("", own.store_id) or theirs.lineage.newest > own.newest:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
         self._store.check_primary()
-        if theirs.wants == Wants.FOLLOW:
-            self._copy = theirs.copy
+        self._copy = theirs.copy if theirs.wants == Wants.FOLLOW else ""
         self.peer, self._wire = theirs, OURS
-        self.identity, self.is_flushed = theirs.copy, theirs.ack == "disk"
+        self.identity, self.is_flushed = self._copy or self.name, theirs.ack == "disk"
         return self._wire.report_reader()
+
+    def _take_first(self, end: int) -> None:
+        """Believe where a stock replica wants to begin.
+
+        Nothing in its words says whose bytes it has. So one that had more than this store, which has lost them perhaps,
+        is refused until it has none: the log would pass its end, and go on behind bytes that are other ones.
+        """
+        is_empty, is_too_much = end == 0, end > self._store.state.published_to
+        if is_empty:
+            self._strangers.discard(self.identity)
+        elif is_too_much:
+            self._strangers.add(self.identity)
+        elif self.identity in self._strangers:
+            raise ConnectionError(f"it had bytes that are not from here; empty its store, which ends at {end}")
+        self._take(end)
 
     def _take(self, end: int) -> None:
         """Believe a report. Raises ConnectionError for bytes that this log does not have."""
@@ -196,16 +222,11 @@ class Sender:
                 self._socket.sendall(self._wire.frame(offset, content))
                 offset += len(content)
             if is_due and self._wire.is_checked:
-                self._socket.sendall(self._wire.told(self._stand()))
+                self._socket.sendall(self._wire.told(self._store.state.published_to))
             if is_due or (content and not self._wire.is_checked):
                 said_at = time.monotonic()
             if not content:
                 self._bell.wait(heard, min(LONGEST_SLEEP_S, every_s))
-
-    def _stand(self) -> Told:
-        state = self._store.state
-        flushed_to = state.flushed_to
-        return Told(state.published_to, flushed_to, clock.wall_ms(), 0)
 
     def _next(self, offset: int) -> bytes:
         """Return the next bytes of the log, of one file; nothing at its end, and where it has no bytes any more.

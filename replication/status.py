@@ -17,6 +17,8 @@ _FILE: Final = Path("follower.json")
 class Seen:
     """What a follower knows. Times are in ms since 1970, by the clock of the replica."""
 
+    primary: str = ""
+    """Of whom this is known: where it sends its log."""
     contact_ms: int = 0
     """When the primary said something last; 0 for never."""
     primary_end: int = 0
@@ -25,6 +27,12 @@ class Seen:
     """When all that the primary had was here; 0 for never."""
     problem: str = ""
     """Why the replica does not follow just now; empty when it does."""
+
+
+def seen_of(root: Path, primary: str) -> Seen:
+    """Return what was seen of one primary; nothing when the replica followed another one until now."""
+    seen = read_seen(root)
+    return seen if seen.primary == primary else Seen(primary)
 
 
 def write_seen(root: Path, seen: Seen) -> None:

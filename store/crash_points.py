@@ -105,6 +105,7 @@ class CrashPoint(enum.IntEnum):
     CUT_HALF_ZEROED = 128  #: files behind the cut are gone, its own file is not zeroed
     CUT_ZEROED = 129  #: the bytes behind the cut are gone, the mark still says that they are to be
     PROMOTION_EPOCH_WRITTEN = 130  #: the new epoch is on the disk, the store is still a replica
+    FENCE_NOTED = 131  #: the mark of a fence is on the disk, the word that appends read does not say so
 
 
 _armed: tuple[CrashPoint, int] | None = None

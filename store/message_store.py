@@ -178,6 +178,7 @@ class MessageStore:
         self.check_usable()
         with self.lock.held(TOPIC_BYTE):
             write_mark(self.root, ReplicaMark(primary, "", clock.wall_ms(), Kind.FENCED, epoch))
+            reach(CrashPoint.FENCE_NOTED)
         with self.state.locked(self.state.append_mutex, self.config.lock_timeout_ms):
             self.state.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replica"])
             return self.state.published_to

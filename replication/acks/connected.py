@@ -1,12 +1,14 @@
 """Connected: which replicas a primary serves, in ``<root>/followers.json``, for whoever asks on its host.
 
 The process that serves them writes the file when one has come or gone, and every few seconds while there are any. What
-a killed process has left grows old, and is not believed.
+a killed process has left grows old, and is not believed. Nothing waits for the disk: after a power cut nobody is there.
 """
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -18,6 +20,8 @@ import orjson
 from rmqclient.errors import QueueError
 from rmqclient.replication.handshake import Wants
 from rmqclient.store import MessageStore, clock
+from rmqclient.store.files.mapped_file import scratch_name
+from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.settings import document
 
 if TYPE_CHECKING:
@@ -45,7 +49,10 @@ class Connected:
 
 
 def connected(root: Path) -> tuple[Connected, ...]:
-    """Return the replicas that a store had a few seconds ago at most; none when nobody serves it, or knows."""
+    """Return the replicas that a store had a few seconds ago; none when nobody serves it, or knows.
+
+    What a server has written that was killed is believed for 15 s.
+    """
     try:
         found: Any = orjson.loads(document.content(root / _FILE, missing=b"{}"))
         if abs(clock.wall_ms() - found.get("written_ms", 0)) > _OLD_MS:
@@ -73,22 +80,37 @@ class Connections:
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-        (self._store.root / _FILE).unlink(missing_ok=True)
+        with suppress(OSError):  # it grows old
+            (self._store.root / _FILE).unlink(missing_ok=True)
 
     def _run(self) -> None:
         known: list[tuple[str, bool]] = []
-        written = 0
+        written_at = 0.0
         while not self._ended.wait(_LOOK_S):
             found = self._list()
             present = [(each.address, each.missing_bytes is None) for each in found]
-            if present != known or (found and clock.wall_ms() - written > _WRITE_S * 1_000):
-                known, written = present, clock.wall_ms()
-                with suppress(QueueError):  # a full disk: the list grows old
-                    document.replace_file(self._store.root / _FILE, _rendered(found, written))
+            if present != known or (found and time.monotonic() - written_at > _WRITE_S):
+                known, written_at = present, time.monotonic()
+                with suppress(OSError, QueueError):  # a full disk: the list grows old
+                    _write(self._store.root, _rendered(found, clock.wall_ms()))
 
     def _list(self) -> list[Connected]:
+        """Return who is connected; not who has said nothing yet, which may be anybody."""
         end = self._store.state.published_to
-        return [_of(sender, end) for sender in self._senders()]
+        return [_of(sender, end) for sender in self._senders() if sender.peer or sender.reported is not None]
+
+
+def _write(root: Path, content: bytes) -> None:
+    """Replace the file for whoever reads it now. Raises OSError, StoreFull."""
+    scratch = scratch_name(root)
+    try:
+        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, OWN_FILE)) as file:
+            share_file(file.fileno(), root)
+            file.write(content)
+        scratch.rename(root / _FILE)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def _of(sender: Sender, end: int) -> Connected:

@@ -18,7 +18,7 @@ class Follower(Protocol):
 
     @property
     def identity(self) -> str:
-        """Which follower it is: the id of its store if it says so, else its host."""
+        """Which follower it is: its copy, ``host:directory``, if it says so, else its host."""
 
     @property
     def reported(self) -> int | None:

@@ -52,15 +52,21 @@ class Keeper:
     def close(self) -> None:
         """End: from now on no follower is in sync."""
         self._ended.set()
-        if self._thread.is_alive():
+        if self._thread.ident is not None:
             self._thread.join()
-            self._store.replicas.lose()
+            with self._lock:
+                self._store.replicas.lose()
 
     def look(self) -> None:
-        """Say how far followers are now. For any thread."""
-        if not self.is_needed or self._ended.is_set():
+        """Say how far followers are now. For any thread.
+
+        Also when nobody waits for them any more, as long as they lack what was answered without them.
+        """
+        if not self.is_needed and not self._store.state.is_missing:
             return
         with self._lock:
+            if self._ended.is_set():
+                return
             acked = acknowledged(self._connections(), self._settings)
             lease = self._lease(acked)
             if acked is None:

@@ -22,7 +22,7 @@ from rmqclient.replication.handshake import Hello, Wants, encode, greet, hello_o
 from rmqclient.store import MessageStore
 from rmqclient.store.settings import document
 from rmqclient.store.settings.lineage import read_lineage
-from rmqclient.store.settings.replica_mark import Kind
+from rmqclient.store.settings.replica_mark import Kind, read_mark
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +35,13 @@ _AGAIN_S: Final = 1.0
 
 def be_fenced(store: MessageStore, connection: socket.socket, theirs: Hello) -> None:
     """Answer a primary that wants to replace this one. Raises OSError, StoreFull, StoreBusy."""
-    own = read_lineage(store.root)
-    if theirs.store_id == own.store_id and theirs.lineage.newest > own.newest:
+    own, mark = read_lineage(store.root), read_mark(store.root)
+    newest = max(own.newest, mark.epoch if mark is not None else 0)
+    if theirs.store_id == own.store_id and theirs.lineage.newest > newest:
         host = connection.getpeername()[0]
         end = store.fence(str(host), theirs.lineage.newest)
         _log.error(
-            "%s is no primary any more: %s has epoch %d; ends at %d", store.root, host, theirs.epochs[-1][0], end
+            "%s is no longer a primary: %s has epoch %d; ends at %d", store.root, host, theirs.epochs[-1][0], end
         )
     connection.sendall(encode(hello_of(store)))
 
@@ -48,6 +49,11 @@ def be_fenced(store: MessageStore, connection: socket.socket, theirs: Hello) -> 
 def note_replaced(root: Path, primary: str) -> None:
     """Keep whom the store replaces when it is promoted. Raises StoreFull."""
     document.replace_file(root / _FILE, orjson.dumps({"primary": primary}))
+
+
+def forget_replaced(root: Path) -> None:
+    """Forget whom the store replaced: it was told, or the store was not promoted after all."""
+    (root / _FILE).unlink(missing_ok=True)
 
 
 def replaced(root: Path) -> str:
@@ -67,7 +73,7 @@ def tell(store: MessageStore, primary: str) -> bool:
         connection.settimeout(_ANSWER_S)
         theirs = greet(connection, own)
         if theirs is None or theirs.store_id != own.store_id or theirs.lineage.newest >= own.lineage.newest:
-            _log.warning("%s is no older primary of this store, and is not told anything", primary)
+            _log.warning("%s is not an older primary of this store; nothing is sent to it", primary)
             return True
         answered = read_hello(receiver(connection))
         return answered is not None and answered.role == Kind.FENCED
@@ -106,5 +112,5 @@ def tell_once(store: MessageStore) -> bool:
         _log.debug("%s was not told: %s", primary, error)
         return False
     if is_told:
-        (store.root / _FILE).unlink(missing_ok=True)
+        forget_replaced(store.root)
     return is_told

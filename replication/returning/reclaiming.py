@@ -13,15 +13,16 @@ A new directory has nothing, either; it is not waited for and settles nothing, s
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
 import threading
-from contextlib import suppress
+import time
 from pathlib import Path
 from typing import Final, Self
 
-from rmqclient.errors import CannotListen, FrameError, LogsDiffer, QueueError, StoreFenced
+from rmqclient.errors import CannotListen, FrameError, LogsDiffer, QueueError, StoreFenced, StoreInUse
 from rmqclient.replication import handshake
-from rmqclient.replication.frames import OURS, SILENCE_S
+from rmqclient.replication.frames import OURS
 from rmqclient.replication.handshake import Hello, Wants, hello_of
 from rmqclient.replication.joining import Joining
 from rmqclient.replication.receiving import Ack, Receiving
@@ -36,20 +37,37 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.2
 _SAY_S: Final = 60
+_HELLO_S: Final = 5.0
+"""Who has begun to speak says who it is at once: nobody else is heard meanwhile."""
+_MOST_SILENT: Final = 16
 
 
 def reclaim(root: Path, host: str, port: int, ended: threading.Event) -> bool:
     """Wait for the replica at an address, take back what it has, and make the store a primary again.
 
-    Returns whether that was done; not when ``ended`` was set. Raises CannotListen, StoreFenced when a promoted replica
-    calls, and what opening and appending raise.
+    Returns whether that was done; not when ``ended`` was set. Raises CannotListen, StoreBusy when another process waits
+    or sends, StoreFenced when a promoted replica calls, and what opening and appending raise.
     """
     with open_store(root, create=False, housekeeping=False, settling=True) as store, Reclaiming(store) as waiting:
         waiting.listen(host, port)
         if not waiting.run(ended):
             return False
-    replica.promote(root)
-    return True
+    return _settled(root, ended)
+
+
+def _settled(root: Path, ended: threading.Event) -> bool:
+    """Make the store a primary again, as soon as no command has it open; return False when ``ended`` was set first."""
+    said = ""
+    while not ended.is_set():
+        try:
+            replica.promote(root)
+        except StoreInUse as error:
+            if str(error) != said:
+                _log.warning("%s", said := str(error))
+            ended.wait(_LOOK_S)
+        else:
+            return True
+    return False
 
 
 class Reclaiming:
@@ -60,15 +78,17 @@ class Reclaiming:
         self._log: ReplicaLog = store.replica_log()
         self._log.settle()
         self._listening: socket.socket | None = None
+        self._silent: list[socket.socket] = []
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return host and port. Raises CannotListen."""
+        """Listen; return host and port. Raises CannotListen, and StoreBusy when another process waits or sends."""
+        self._store.replicas.begin_sending()
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._listening = socket.create_server((host, port), family=family)
         except OSError as error:
             raise CannotListen(f"cannot listen for the replica on {host}:{port}: {error.strerror or error}") from error
-        self._listening.settimeout(_LOOK_S)
+        self._listening.setblocking(False)
         found = self._listening.getsockname()
         return str(found[0]), int(found[1])
 
@@ -79,23 +99,43 @@ class Reclaiming:
             if looks % int(_SAY_S / _LOOK_S) == 0:
                 _log.warning("%s waits for its replica, which may have what was lost here", self._store.root)
             looks += 1
-            with suppress(TimeoutError):
-                connection, _ = self._listening.accept()
+            connection = self._next(self._listening)
+            if connection is not None:
                 with connection:
                     if self._is_settled_by(connection, ended):
                         return True
         return False
 
+    def _next(self, listening: socket.socket) -> socket.socket | None:
+        """Return a connection that has said something, or ended; others wait beside it, and the oldest of many goes."""
+        with selectors.DefaultSelector() as selector:
+            for each in (listening, *self._silent):
+                selector.register(each, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(_LOOK_S)]
+        if listening in ready:
+            try:
+                self._silent.append(listening.accept()[0])
+            except OSError:  # such as no descriptor left: the next turn may have one
+                time.sleep(_LOOK_S)
+        if len(self._silent) > _MOST_SILENT:
+            self._silent.pop(0).close()
+        spoken = next((each for each in self._silent if each in ready), None)
+        if spoken is not None:
+            self._silent.remove(spoken)
+        return spoken
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for each in self._silent:
+            each.close()
         if self._listening is not None:
             self._listening.close()
 
     def _is_settled_by(self, connection: socket.socket, ended: threading.Event) -> bool:
         """Take back what the other side has; return whether that was done. Raises StoreFenced."""
-        connection.settimeout(SILENCE_S)
+        connection.settimeout(_HELLO_S)
         try:
             if not handshake.is_ours(handshake.receiver(connection)(len(handshake.MAGIC_BYTES))):
                 return False

@@ -8,6 +8,7 @@ that stays as it is.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def rejoin(root: Path, found: Rejoining, broker: str | None = None) -> Path | No
 def _common(own: Hello, theirs: Hello) -> int:
     """Return up to where the epochs say that both logs are the same. Raises as :func:`look`."""
     if theirs.role != PRIMARY:
-        raise StoreUnusable(f"it is no primary but {theirs.role}: give the address of the one that took its place")
+        raise StoreUnusable(f"its role is {theirs.role}, not {PRIMARY}: give the address of the present primary")
     if own.store_id != theirs.store_id or not own.store_id:
         raise LogsDiffer(
             f"it is another store ({theirs.store_id or 'without a replica'}) than this one "
@@ -137,9 +138,14 @@ class _Asked:
         self.theirs = theirs
 
     def compare(self, end: int, ends: dict[MessageQueue, int]) -> None:
-        """Ask for the last record below ``end`` once more. Raises LogsDiffer when it is another one there, OSError."""
+        """Ask for the last record below ``end`` once more.
+
+        Raises LogsDiffer when it is another one there, StoreUnusable when it is gone there, OSError, FrameError.
+        """
         entries = (self._store.consume_queues[queue].entry_or_none(count - 1) for queue, count in ends.items() if count)
         start = max((entry.commit_log_offset for entry in entries if entry), default=end)
+        if start < self.theirs.begin:
+            raise self._removed(start, end)
         own = b"".join(cutting.parts(self._store.log_files, start, end))
         if own != self._received(start, len(own)):
             raise LogsDiffer(
@@ -163,13 +169,24 @@ class _Asked:
         if not count:
             return b""
         self._socket.sendall(OURS.report(start))
-        reader, content = OURS.frame_reader(), b""
+        reader, content, heard_at = OURS.frame_reader(), b"", time.monotonic()
         while len(content) < count:
             data = self._socket.recv(_READ_BYTES)
             if not data:
                 raise ConnectionResetError("the primary closed the connection")
-            content += b"".join(frame.content for frame in reader.feed(data))
+            part = b"".join(frame.content for frame in reader.feed(data))
+            if part or reader.is_amid_frame:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > SILENCE_S:  # it goes on saying how it stands
+                raise self._removed(start, start + count)
+            content += part
         return content[:count]
+
+    def _removed(self, start: int, end: int) -> StoreUnusable:
+        return StoreUnusable(
+            f"the primary sends nothing of bytes {start} to {end}, the last ones that both have: it has removed them. "
+            "Nothing was changed. Make a new directory for the replica"
+        )
 
 
 @contextmanager

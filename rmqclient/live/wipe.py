@@ -39,6 +39,7 @@ PARTS = (
     "quarantined",
     "replaced.json",
     "replica.json",
+    "replication.json",
     "shared",
     "shared.building",
     "store.json",
@@ -47,6 +48,14 @@ PARTS = (
     "lock",
 )
 """What lies in the directory of a store, the lock last: until then no other process makes a new one of the rest."""
+
+
+_BACKUPS = tuple(
+    f"{name}{suffix}"
+    for name in ("lineage.json", "replica.json", "replication.json")
+    for suffix in (".bak.tmp", ".tmp", ".bak")
+)
+"""What is read in the place of a document that is missing, and what a killed writer of it leaves; removed first."""
 
 
 class WipeRefused(Exception):
@@ -83,7 +92,7 @@ def wipe(place: Path | str, *, is_named: bool, is_sure: bool) -> str:
         if left and not is_sure and not is_made_by_dev(root):
             raise WipeRefused(f"{root} has messages, {left}: add --yes to wipe it all the same")
         check_nobody_has_it_open(root)
-        for name in PARTS:
+        for name in (*_BACKUPS, *PARTS):
             _remove(root / name)
         return f"wiped {root}, with messages: {left or f'{held}, all handled'}"
     raise WipeRefused(f"{root} is open in another process: stop all that use it before it is wiped")

@@ -12,17 +12,18 @@ are made under the topic byte: whoever finds ``is_missing`` set after its append
 from __future__ import annotations
 
 import enum
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import NotReplicated, ReplicaUnavailable
-from rmqclient.store.files.file_lock import TOPIC_BYTE, LockFile
+from rmqclient.store.errors import NotReplicated, ReplicaUnavailable, StoreBusy
+from rmqclient.store.files.file_lock import SENDER_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.kernel._kernel import SendResult, sent_result
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings.replica_mark import check_primary
-from rmqclient.store.settings.replication import Replication, read_replication, write_replication
+from rmqclient.store.settings.replication import Replication, Sync, read_replication, write_replication
 
 _WORD: Final = layout.RUNTIME_HEADER.at["replica_word"]
 _REFUSE, _DEGRADE = layout.RESTRICTED["refuse"], layout.RESTRICTED["degrade"]
@@ -83,7 +84,7 @@ class Replicas:
         """
         found = self._waited(end)
         if found in (Copies.LATE, Copies.ABSENT) and not self._state.is_missing:
-            self._note_missing()
+            self._note_missing(end)
         return found
 
     def settle(self, end: int) -> bool | None:
@@ -114,25 +115,55 @@ class Replicas:
             state.words.wait(_WORD, seen, min(_SLICE_MS, left // _NS_IN_MS + 1))
         return Copies.MADE if state.replicated_to >= end else Copies.LATE
 
-    def _note_missing(self) -> None:
+    def _note_missing(self, end: int) -> None:
         """Write down that followers lack what is answered from now on. Raises StoreFull, StoreBusy."""
         with self._lock.held(TOPIC_BYTE):
             known = read_replication(self._root)
             if known.missing_from is None:
-                write_replication(self._root, known.missing(self._state.replicated_to, clock.wall_ms()))
+                write_replication(self._root, known.missing(self._known_to(known, end), clock.wall_ms()))
             reach(CrashPoint.MISSING_NOTED)
             self._state.is_missing = 1
 
+    def _known_to(self, known: Replication, end: int) -> int:
+        """Return up to where followers have what was answered: their last word, or where sends began to wait.
+
+        A power cut may have taken what was there then.
+        """
+        return self._state.replicated_to or (known.waits_from if known.waits_from < end else 0)
+
     # --- the process that sends the log ---------------------------------------------------------------
+
+    def begin_sending(self) -> None:
+        """Become the one process that sends the log, until :meth:`end_sending`.
+
+        Raises StoreBusy when another one does.
+        """
+        if not self._lock.try_exclusive(SENDER_BYTE):
+            pid = self._lock.holder(SENDER_BYTE)
+            raise StoreBusy(
+                f"{f'process {pid}' if pid else 'another process'} sends the log of {self._root} already: end it, or "
+                "start this server without --ha-listen"
+            )
+
+    def end_sending(self) -> None:
+        """Let another process send the log."""
+        if self._lock.is_open:
+            self._lock.unlock(SENDER_BYTE)
 
     def configure(self, settings: Replication) -> None:
         """Let every process that has the store open, and those that open it, wait like this. Raises StoreFull."""
         with self._lock.held(TOPIC_BYTE):
             known = read_replication(self._root)
-            settings = settings.missing(known.missing_from, known.missing_since_ms)
             self.lose()
+            settings = replace(
+                settings.missing(known.missing_from, known.missing_since_ms), waits_from=known.waits_from
+            )
+            had, is_same = self._state.replicated_to, settings == known
+            if settings.sync is not Sync.NONE and known.missing_from is None and not (is_same and had):
+                settings = replace(settings, waits_from=had or self._state.published_to)
             if settings != known:
                 write_replication(self._root, settings)
+            if not is_same:
                 self._state.replicated_to = 0  # it was said of other followers, or of fewer
             apply(self._state, settings)
 
@@ -153,14 +184,17 @@ class Replicas:
     def note_complete(self, replicated_to: int) -> None:
         """Forget that followers lacked messages, if ``replicated_to`` covers all that can have been answered.
 
-        The word falls first: a sender that finds it set has appended below the end that is read after that.
+        The word falls first: a sender that finds it set has appended below the end that is read after that. Then it
+        says what the file says, also when that could not be written. Raises StoreFull, StoreBusy.
         """
         with self._lock.held(TOPIC_BYTE):
             self._state.is_missing = 0
-            if replicated_to >= self._state.published_to:
-                write_replication(self._root, read_replication(self._root).missing(None, None))
-            else:
-                self._state.is_missing = 1
+            known = read_replication(self._root)
+            try:
+                if replicated_to >= self._state.published_to:
+                    write_replication(self._root, known.missing(None, None))
+            finally:
+                self._state.is_missing = int(read_replication(self._root).missing_from is not None)
 
 
 def apply(state: SharedState, settings: Replication) -> None:

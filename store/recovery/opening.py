@@ -165,7 +165,10 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
         return state
     if lock.try_shared(BROKER_BYTE):
         _check_settled(root, settling=settling)
-        return shared_state.attach(root)
+        state = shared_state.attach(root)
+        if replica_mark.read_mark(root) is not None:  # of a fence, perhaps, whose process was killed before it said so
+            state.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replica"])
+        return state
     pid = lock.holder(BROKER_BYTE)
     raise StoreInUse(f"{root} is open in a RocketMQ broker (process {pid or 'unknown'}): stop it first")
 

@@ -26,6 +26,7 @@ from rmqclient.store.recovery.recovery import ABORT
 from rmqclient.store.settings import checkpoint, replica_mark
 from rmqclient.store.settings.lineage import after_promotion, begin_lineage, begun, read_lineage, write_lineage
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
+from rmqclient.store.settings.replication import read_replication, write_replication
 
 _TIMEOUT_S = 120.0
 
@@ -73,6 +74,7 @@ def return_as_replica(root: Path, mark: ReplicaMark, end: int) -> Path | None:
         files, _ = files_of(root, settled, MappingCache(settled.max_mapped_files))
         kept = cutting.keep(root, files, mark.cut_to, end, read_lineage(root).newest)
         replica_mark.write_mark(root, mark)
+        _forget_missing(root)
     return kept
 
 
@@ -92,8 +94,17 @@ def promote(root: Path) -> ReplicaMark:
         number = newest + 1 if mark.kind is Kind.UNSETTLED else after_promotion(newest)
         write_lineage(root, known._replace(epochs=begun(known.epochs, closed_end(root), number)))
         reach(CrashPoint.PROMOTION_EPOCH_WRITTEN)
+        if mark.kind is Kind.FOLLOWER:
+            _forget_missing(root)  # again: a kill may have come before
         replica_mark.remove_mark(root)
     return mark
+
+
+def _forget_missing(root: Path) -> None:
+    """Forget what replicas lacked of a log that was cut back to what both have."""
+    known = read_replication(root)
+    if known.missing_from is not None:
+        write_replication(root, known.missing(None, None))
 
 
 def closed_end(root: Path) -> int:

@@ -36,7 +36,7 @@ MOST_EPOCHS: Final = 1_000
 """Older ones are forgotten. [AutoSwitchHAConnection takes no more]"""
 
 EPOCHS_OF_A_PRIMARY: Final = 100_000
-"""A promotion begins an epoch above the next multiple of this, and a primary that has lost power the next number.
+"""A promotion begins an epoch at the next multiple of this or above, and a primary that has lost power the next number.
 
 So a replica that is promoted is above each epoch that its primary has begun meanwhile, also without having heard of it:
 a primary that has begun :data:`MOST_EPOCHS` has forgotten the epoch that such a replica knows. Below these last ones

@@ -51,6 +51,9 @@ class Replication:
     all that was answered."""
     missing_since_ms: int | None = None
     """When that was, ms since 1970."""
+    waits_from: int = 0
+    """Where the log ended when sends began to wait, or how far followers were: nothing below was answered without
+    them, but for what is noted."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.followers <= 16:

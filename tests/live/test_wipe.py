@@ -8,6 +8,9 @@ import pytest
 
 from rmqclient import App, Producer, StoreConfig
 from rmqclient.live.wipe import PARTS, WipeRefused, mark, wipe
+from rmqclient.store.settings.lineage import begin_lineage, note_followed
+from rmqclient.store.settings.replica_mark import ReplicaMark, write_mark
+from rmqclient.store.settings.replication import Replication, Sync, write_replication
 
 pytestmark = pytest.mark.guarantee("G70")
 
@@ -41,6 +44,23 @@ def test_a_store_of_others_must_be_named_and_its_unread_messages_need_a_yes(used
     assert (used / "commitlog").exists()
     wipe(used, is_named=True, is_sure=True)
     assert not (used / "commitlog").exists()
+
+
+def test_a_replica_that_was_wiped_is_no_replica_any_more(used: Path) -> None:
+    # Given a store with every document of replication, and the text before it, that is read in its place
+    for since_ms in (1, 2):
+        note_followed(used, f"copy:{since_ms}")
+        write_replication(used, Replication(Sync.MEMORY, timeout_ms=1_000 * since_ms))
+        write_mark(used, ReplicaMark("db1:10912", "db1:10911", since_ms))
+    begin_lineage(used)
+    for name in ("lineage.json", "replica.json", "replication.json"):
+        assert (used / f"{name}.bak").exists()
+
+    # When it is wiped, then a new store in its place takes messages, and waits for nobody
+    wipe(used, is_named=True, is_sure=True)
+    assert [path.name for path in used.iterdir()] == ["notes.txt"]
+    with Producer(used, config=StoreConfig.small()) as producer:
+        assert producer.send("orders", b"1").replicated is None
 
 
 def test_a_store_that_is_open_is_not_wiped(used: Path) -> None:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmqclient.replication.follower import Follower
+from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, StoreConfig, open_store
 from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.recovery.replica import become_replica
+from rmqclient.store.settings.lineage import is_followed, read_lineage
 from rmqclient.store.settings.replica_mark import ReplicaMark
-from tests.support.stores import SMALL, TOPIC, appender_of, body_of
+from tests.support.stores import SMALL, TOPIC, abandon, appender_of, body_of
 
 NO_BROKER = "127.0.0.1:1"
 """Where nobody answers, at once."""
@@ -65,6 +67,45 @@ def following(
         thread.join()
     if failures:
         raise failures[0]
+
+
+@contextmanager
+def open_primary(root: Path, port: int = 0) -> Iterator[tuple[MessageStore, str]]:
+    """Have a primary open, and the address where it sends its log."""
+    with open_store(root, SMALL, housekeeping=False) as store, Primary(store, "127.0.0.1", port) as sending:
+        host, bound = sending.start()
+        yield store, f"{host}:{bound}"
+
+
+def catch_up(copy: Path, store: MessageStore, address: str) -> None:
+    """Let a replica follow until it has all that a primary has."""
+    host, _, port = address.rpartition(":")
+    with open_replica(copy, primary=address) as replica, following(replica, (host, int(port))):
+        until(lambda: replica.state.published_to == store.state.published_to, "the replica has all")
+        until(lambda: read_lineage(copy) == read_lineage(store.root), "the replica knows the epochs")
+        until(lambda: is_followed(store.root), "the primary has heard it")
+        assert log_bytes(replica) == log_bytes(store)
+
+
+def followed(root: Path, copy: Path, count: int) -> tuple[MessageStore, tuple[str, int]]:
+    """Return an open store with so many messages, all of which a replica has, and where it sent its log."""
+    store = open_store(root, SMALL, housekeeping=False)
+    with Primary(store, "127.0.0.1", 0) as sending:
+        address = sending.start()
+        fill(store, count)
+        catch_up(copy, store, f"{address[0]}:{address[1]}")
+    return store, address
+
+
+def lose_power(store: MessageStore, end: int) -> None:
+    """Leave a store as a power cut does that takes the end of its log."""
+    store.log_files.sync(0, end)
+    abandon(store)
+    for base in store.log_files.bases():
+        path = store.log_files.path(base)
+        kept = max(0, min(end - base, store.log_files.file_bytes))
+        path.write_bytes(path.read_bytes()[:kept].ljust(store.log_files.file_bytes, b"\0"))
+    (store.root / "shared").unlink()
 
 
 def fill(store: MessageStore, count: int, size: int = 400, first: int = 0) -> None:

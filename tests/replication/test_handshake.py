@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.errors import FrameError, LogsDiffer, ReadOnlyReplica, StoreFenced
+from rmqclient.errors import FrameError, LogsDiffer, ReadOnlyReplica, StoreFenced, StoreInUse
 from rmqclient.replication import handshake, promotion
-from rmqclient.replication.frames import OURS, Frame, Told
+from rmqclient.replication.frames import OURS, Frame
 from rmqclient.replication.handshake import Wants
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.returning.fencing import replaced
@@ -79,6 +79,14 @@ def test_a_promotion_tells_the_old_primary_which_takes_nothing_any_more_in_any_p
 
 
 @pytest.mark.guarantee("G81")
+def test_a_fenced_primary_stays_with_the_newest_of_those_that_took_its_place(primary: MessageStore, copy: Path) -> None:
+    primary.fence("db3", 1_000_000)
+    assert promotion.promote(copy, force=True).untold == ""
+    with pytest.raises(StoreFenced, match="db3 has epoch 1000000"):
+        fill(primary, 1)
+
+
+@pytest.mark.guarantee("G81")
 def test_an_old_primary_that_could_not_be_reached_is_told_by_the_new_ones_server(
     primary: MessageStore, tmp_path: Path
 ) -> None:
@@ -88,8 +96,11 @@ def test_an_old_primary_that_could_not_be_reached_is_told_by_the_new_ones_server
         address = sending.start()
         with open_replica(copy, primary=f"127.0.0.1:{address[1]}") as replica, following(replica, address):
             until(lambda: log_bytes(replica) == log_bytes(primary), "the replica has all")
-    assert promotion.promote(copy, force=True).untold == ""
-    assert promotion.status(copy).untold == f"127.0.0.1:{address[1]}"
+    with open_store(copy, housekeeping=False), pytest.raises(StoreInUse):
+        promotion.promote(copy, force=True)
+    assert replaced(copy) == ""
+    untold = f"127.0.0.1:{address[1]}"
+    assert promotion.promote(copy, force=True).untold == promotion.status(copy).untold == untold
     fill(primary, 1)
 
     # When both serve replicas, the old one takes nothing any more
@@ -131,9 +142,8 @@ def test_a_replica_of_another_store_is_refused(
 
 
 def test_what_comes_damaged_is_neither_a_report_nor_a_frame_nor_a_hello() -> None:
-    told = Told(7, 5, 1_700_000_000_000, 0)
-    stream = OURS.frame(7, b"abc") + OURS.told(told)
-    assert list(OURS.frame_reader().feed(stream)) == [Frame(7, b"abc"), Frame(7, b"", told)]
+    stream = OURS.frame(7, b"abc") + OURS.told(12)
+    assert list(OURS.frame_reader().feed(stream)) == [Frame(7, b"abc"), Frame(12, b"", is_told=True)]
     assert OURS.report_reader().feed(OURS.report(7)) == [7]
     for at in range(len(stream)):
         damaged = bytearray(stream)

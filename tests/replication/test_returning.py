@@ -23,27 +23,19 @@ from rmqclient.store import MessageStore, open_store
 from rmqclient.store.recovery.cutting import DIVERGED
 from rmqclient.store.settings.lineage import Lineage, is_followed, read_lineage, write_lineage
 from rmqclient.store.settings.replica_mark import Kind, read_mark
-from tests.replication.pairs import fill, following, log_bytes, open_replica, until
+from tests.replication.pairs import (
+    catch_up,
+    fill,
+    followed,
+    following,
+    log_bytes,
+    lose_power,
+    open_primary,
+    open_replica,
+    until,
+)
 from tests.support.oracle import reference
 from tests.support.stores import GROUP, QUEUE, SMALL, abandon, body_of
-
-
-@contextmanager
-def serving(root: Path, port: int = 0) -> Iterator[tuple[MessageStore, str]]:
-    """Have a primary open, and the address where it sends its log."""
-    with open_store(root, SMALL, housekeeping=False) as store, Primary(store, "127.0.0.1", port) as sending:
-        host, bound = sending.start()
-        yield store, f"{host}:{bound}"
-
-
-def follow(copy: Path, store: MessageStore, address: str) -> None:
-    """Let a replica follow until it has all that a primary has."""
-    host, _, port = address.rpartition(":")
-    with open_replica(copy, primary=address) as replica, following(replica, (host, int(port))):
-        until(lambda: replica.state.published_to == store.state.published_to, "the replica has all")
-        until(lambda: read_lineage(copy) == read_lineage(store.root), "the replica knows the epochs")
-        until(lambda: is_followed(store.root), "the primary has heard it")
-        assert log_bytes(replica) == log_bytes(store)
 
 
 def bodies(root: Path) -> list[bytes]:
@@ -56,9 +48,9 @@ def bodies(root: Path) -> list[bytes]:
 def pair(tmp_path: Path) -> tuple[Path, Path]:
     """An old primary with 20 messages that nobody else has, and its replica, which was promoted and got 30 others."""
     old, new = tmp_path / "old", tmp_path / "new"
-    with serving(old) as (store, address):
+    with open_primary(old) as (store, address):
         fill(store, 120)
-        follow(new, store, address)
+        catch_up(new, store, address)
     promotion.promote(new, force=True)
     with open_store(old, SMALL) as store, PullConsumer(store, group=GROUP) as consumer:
         fill(store, 20, first=500)
@@ -71,7 +63,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.guarantee("G82")
 def test_an_old_primary_is_cut_back_to_what_both_have_and_its_own_messages_are_kept(pair: tuple[Path, Path]) -> None:
     old, new = pair
-    with serving(new) as (store, address):
+    with open_primary(new) as (store, address):
         # Given what is shown before anything is done
         found = look(old, address)
         assert (found.cut_messages, found.epoch, found.primary_epoch // 100_000) == (20, 1, 1)
@@ -84,7 +76,7 @@ def test_an_old_primary_is_cut_back_to_what_both_have_and_its_own_messages_are_k
         path = rejoin(old, found)
         assert path is not None
         assert (path.parent.name, path.read_bytes()) == (DIVERGED, kept)
-        follow(old, store, address)
+        catch_up(old, store, address)
 
     # And nobody is behind the end of the queue
     assert reference.check_store(old) == []
@@ -100,7 +92,7 @@ def test_what_was_cut_does_not_come_back_when_new_records_end_where_an_old_one_b
     with open_store(old, SMALL, housekeeping=False) as store:
         fill(store, 400, first=900)
         files = len(store.log_files.bases())
-    with serving(new) as (_, address):
+    with open_primary(new) as (_, address):
         found = look(old, address)
         rejoin(old, found)
     with open_store(old, housekeeping=False) as store:
@@ -120,17 +112,17 @@ def test_what_was_cut_does_not_come_back_when_new_records_end_where_an_old_one_b
 @pytest.mark.guarantee("G82")
 def test_promotions_and_rejoins_in_turn_with_no_message_between_lose_and_cut_nothing(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    with serving(first) as (store, address):
+    with open_primary(first) as (store, address):
         fill(store, 40)
         content = log_bytes(store)
-        follow(second, store, address)
+        catch_up(second, store, address)
     for turn in range(4):
         promotion.promote(second, force=True)
-        with serving(second) as (store, address):
+        with open_primary(second) as (store, address):
             found = look(first, address)
             assert (found.cut_bytes, found.primary_epoch // 100_000) == (0, turn + 1)
             assert rejoin(first, found) is None
-            follow(first, store, address)
+            catch_up(first, store, address)
             assert log_bytes(store) == content
         first, second = second, first
     begun, newest = read_lineage(first).epochs
@@ -140,9 +132,9 @@ def test_promotions_and_rejoins_in_turn_with_no_message_between_lose_and_cut_not
 @pytest.mark.guarantee("G82")
 def test_a_store_is_not_cut_on_doubt(pair: tuple[Path, Path], tmp_path: Path) -> None:
     old, new = pair
-    with serving(new) as (_, address), serving(tmp_path / "stranger") as (stranger, elsewhere):
+    with open_primary(new) as (_, address), open_primary(tmp_path / "stranger") as (stranger, elsewhere):
         fill(stranger, 10)
-        follow(tmp_path / "its-copy", stranger, elsewhere)
+        catch_up(tmp_path / "its-copy", stranger, elsewhere)
         found = look(old, address)
         with open_store(old, SMALL, housekeeping=False) as store:
             before = log_bytes(store)
@@ -153,7 +145,7 @@ def test_a_store_is_not_cut_on_doubt(pair: tuple[Path, Path], tmp_path: Path) ->
             rejoin(old, found)
         with pytest.raises(LogsDiffer, match="another store"):
             look(old, elsewhere)
-    with serving(old) as (_, address), pytest.raises(LogsDiffer, match="should follow this one"):
+    with open_primary(old) as (_, address), pytest.raises(LogsDiffer, match="should follow this one"):
         look(new, address)
     with open_store(old, SMALL, housekeeping=False) as store:
         assert log_bytes(store, 0, len(before)) == before
@@ -164,10 +156,10 @@ def test_a_store_is_not_cut_on_doubt(pair: tuple[Path, Path], tmp_path: Path) ->
 def test_of_two_replicas_that_were_both_promoted_the_one_of_the_lower_epoch_rejoins_the_other(tmp_path: Path) -> None:
     # Given two replicas of one primary, promoted at one place of the log, that went two ways
     primary, *copies = (tmp_path / name for name in ("primary", "left", "right"))
-    with serving(primary) as (store, address):
+    with open_primary(primary) as (store, address):
         fill(store, 10)
         for copy in copies:
-            follow(copy, store, address)
+            catch_up(copy, store, address)
     for number, copy in enumerate(copies):
         promotion.promote(copy, force=True)
         with open_store(copy, SMALL, housekeeping=False) as store:
@@ -175,12 +167,12 @@ def test_of_two_replicas_that_were_both_promoted_the_one_of_the_lower_epoch_rejo
     lower, upper = sorted(copies, key=lambda copy: read_lineage(copy).newest)
 
     # When the one of the lower epoch rejoins
-    with serving(lower) as (_, address), pytest.raises(LogsDiffer, match="should follow this one"):
+    with open_primary(lower) as (_, address), pytest.raises(LogsDiffer, match="should follow this one"):
         look(upper, address)
-    with serving(upper) as (store, address):
+    with open_primary(upper) as (store, address):
         found = look(lower, address)
         rejoin(lower, found)
-        follow(lower, store, address)
+        catch_up(lower, store, address)
 
     # Then it has what the other one has, and its own messages are put aside
     assert found.cut_messages == 10
@@ -191,37 +183,16 @@ def test_of_two_replicas_that_were_both_promoted_the_one_of_the_lower_epoch_rejo
 @pytest.mark.guarantee("G82")
 def test_two_copies_of_one_directory_are_told_apart_by_their_bytes(tmp_path: Path) -> None:
     primary, copy, copied = (tmp_path / name for name in ("primary", "copy", "copied"))
-    with serving(primary) as (store, address):
+    with open_primary(primary) as (store, address):
         fill(store, 10)
-        follow(copy, store, address)
+        catch_up(copy, store, address)
     promotion.promote(copy, force=True)
     shutil.copytree(copy, copied)
     for number, root in enumerate((copy, copied)):
         with open_store(root, SMALL, housekeeping=False) as store:
             fill(store, 10, first=100 * (number + 1))
-    with serving(copy) as (_, address), pytest.raises(LogsDiffer, match="copied"):
+    with open_primary(copy) as (_, address), pytest.raises(LogsDiffer, match="copied"):
         look(copied, address)
-
-
-def followed(root: Path, copy: Path, count: int) -> tuple[MessageStore, tuple[str, int]]:
-    """Return an open store with so many messages, all of which a replica has, and where it sent its log."""
-    store = open_store(root, SMALL, housekeeping=False)
-    with Primary(store, "127.0.0.1", 0) as sending:
-        address = sending.start()
-        fill(store, count)
-        follow(copy, store, f"{address[0]}:{address[1]}")
-    return store, address
-
-
-def lose_power(store: MessageStore, end: int) -> None:
-    """Leave a store as a power cut does that takes the end of its log."""
-    store.log_files.sync(0, end)
-    abandon(store)
-    for base in store.log_files.bases():
-        path = store.log_files.path(base)
-        kept = max(0, min(end - base, store.log_files.file_bytes))
-        path.write_bytes(path.read_bytes()[:kept].ljust(store.log_files.file_bytes, b"\0"))
-    (store.root / "shared").unlink()
 
 
 @pytest.mark.guarantee("G83")
@@ -294,7 +265,7 @@ def test_a_replica_that_has_not_heard_of_its_primarys_newest_epoch_takes_its_pla
 
     # When its replica is promoted before it has heard of that
     assert [epoch.number for lineage in map(read_lineage, (root, copy)) for epoch in lineage.epochs] == [1, 2, 1]
-    with serving(root, port) as (store, _):
+    with open_primary(root, port) as (store, _):
         promotion.promote(copy, force=True)
 
         # Then the old primary takes nothing any more
@@ -302,18 +273,18 @@ def test_a_replica_that_has_not_heard_of_its_primarys_newest_epoch_takes_its_pla
             fill(store, 1)
 
     # And it is cut where they part
-    with serving(copy) as (store, address):
+    with open_primary(copy) as (store, address):
         fill(store, 5, first=500)
         found = look(root, address)
         assert (found.cut_messages, found.epoch) == (0 if lost else 9, 2)
         rejoin(root, found)
-        follow(root, store, address)
+        catch_up(root, store, address)
 
 
 @pytest.mark.guarantee("G81")
 def test_a_store_that_is_promoted_before_it_has_followed_the_one_it_rejoined_fences_it(pair: tuple[Path, Path]) -> None:
     old, new = pair
-    with serving(new) as (store, address):
+    with open_primary(new) as (store, address):
         rejoin(old, look(old, address))
         promotion.promote(old, force=True)
         with pytest.raises(StoreFenced, match=r"epoch 2\d{5}"):
@@ -384,7 +355,7 @@ def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path:
     with pytest.raises(StoreUnsettled):
         open_store(root, SMALL)
     promotion.promote(root, force=True)
-    with serving(root) as (store, address):
+    with open_primary(root) as (store, address):
         fill(store, 20, first=100)
         with (
             open_replica(copy, primary=address) as replica,
@@ -399,8 +370,8 @@ def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path:
     assert len(bodies(root)) == 30
 
     # And it follows when what only it has was put aside
-    with serving(root) as (store, address):
+    with open_primary(root) as (store, address):
         found: Rejoining = look(copy, address)
         assert found.cut_messages == 10
         rejoin(copy, found)
-        follow(copy, store, address)
+        catch_up(copy, store, address)

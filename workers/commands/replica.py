@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from rmqclient.workers.console.asking import confirm, with_yes
 from rmqclient.workers.console.opening import opening
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import DIRECTORY, with_log_options, with_output, with_store
@@ -23,6 +24,8 @@ from rmqclient.workers.exit_codes import EXPLAINED
 if TYPE_CHECKING:
     from rmqclient.replication.acks.connected import Connected
     from rmqclient.replication.follower import Follower
+    from rmqclient.replication.promotion import ReplicaStatus
+    from rmqclient.replication.returning.rejoining import Rejoining
     from rmqclient.workers.processes.logs import LogFormat
 
 
@@ -101,16 +104,22 @@ def show(root: Path | str, output: str, query: str | None) -> None:
 @replica.command("promote")
 @with_store
 @click.option("--force", is_flag=True, help="Even when bytes are missing, or the primary was heard a moment ago.")
+@with_yes
 @with_output
-def promote(root: Path | str, force: bool, output: str, query: str | None) -> None:
+def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | None) -> None:
     """Make the replica a primary, for good, when the host of its primary is lost.
 
-    `rmq replica follow` must have ended. The old primary is told that it is none any more, when it can be reached: now,
-    or later by `rmq serve --ha-listen` here. Until then see to it that nothing is sent to it.
+    `rmq replica follow` must have ended. On a terminal it says what is missing, and asks.
+
+    The old primary is told that it is none any more, when it can be reached: now, or later by `rmq serve --ha-listen`
+    here. Until then see to it that nothing is sent to it.
     """
     from rmqclient.replication import promotion
 
-    with opening(root, lambda: contextlib.nullcontext(promotion.promote(_directory(root), force=force))) as found:
+    directory = _directory(root)
+    with opening(root, lambda: contextlib.nullcontext(promotion.promotable(directory, force=force))) as before:
+        confirm(f"{_lost_by_promotion(before)}. Make {directory} a primary, for good?", yes=yes)
+    with opening(root, lambda: contextlib.nullcontext(promotion.promote(directory, force=force))) as found:
         write([asdict(found)], output=output, query=query)
 
 
@@ -126,15 +135,11 @@ def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output
     Shows what only this store has: bytes, messages, and the seconds in which they were sent. These bytes are kept in a
     file below `diverged`, and cut off. Every process that uses the store must have ended. `rmq replica follow` is next.
     """
-    from rmqclient.errors import FrameError
     from rmqclient.replication.returning import rejoining
 
     directory = _directory(root)
-    try:
-        with opening(root, lambda: contextlib.nullcontext(rejoining.look(directory, primary))) as found:
-            write([asdict(found)], output=output, query=query)
-    except (OSError, FrameError, ValueError) as error:
-        raise click.ClickException(f"{primary} does not answer as a primary: {error}. Nothing was changed") from error
+    with opening(root, lambda: contextlib.nullcontext(_looked(directory, primary))) as found:
+        write([asdict(found)], output=output, query=query)
     what = f"{found.cut_messages} messages ({found.cut_bytes} bytes) that only {directory} has"
     if not yes:
         click.confirm(f"Put aside {what}, and follow {primary}?", abort=True, err=True)
@@ -143,6 +148,32 @@ def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output
             f"{directory} follows {primary} from byte {found.cut_to}" + (f"; {kept} keeps the rest" if kept else ""),
             err=True,
         )
+
+
+def _looked(directory: Path, primary: str) -> Rejoining:
+    """Return what a rejoin would cut. Raises ClickException when nobody answers, and as opening the store."""
+    from rmqclient.errors import FrameError
+    from rmqclient.replication.returning import rejoining
+
+    try:
+        return rejoining.look(directory, primary)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    except (OSError, FrameError) as error:
+        raise click.ClickException(f"{primary} does not answer as a primary: {error}. Nothing was changed") from error
+
+
+def _lost_by_promotion(found: ReplicaStatus) -> str:
+    """Return what a promotion may lose, in a line."""
+    if found.role != "follower":
+        return f"{found.role}: what another store has of its messages is not asked for"
+    if found.silent_s is None:
+        return f"{found.primary} was never heard: what it has is not known"
+    level = "never" if found.behind_s is None else f"{found.behind_s:.1f} s ago"
+    return (
+        f"{found.missing_bytes} bytes of {found.primary} are missing. It was heard {found.silent_s:.1f} s ago, and all "
+        f"that it had was here {level}: what it got later may be missing, too"
+    )
 
 
 def _told(replica: Connected) -> str:

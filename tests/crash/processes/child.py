@@ -26,7 +26,7 @@ from tests.crash.processes.scenarios.delays import (
     roll_timed,
 )
 from tests.crash.processes.scenarios.progress import acknowledge, begin, commit, seek, skip, step_over, write_offsets
-from tests.crash.processes.scenarios.replicas import replicate, send_replicated, swap_roles
+from tests.crash.processes.scenarios.replicas import fence, replicate, send_replicated, swap_roles
 from tests.crash.processes.scenarios.transactions import check, decide
 from tests.crash.processes.scenarios.upkeep import clean, compact
 
@@ -64,6 +64,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         replicate,
         send_replicated,
         swap_roles,
+        fence,
     )
 }
 

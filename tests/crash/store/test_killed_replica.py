@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.errors import StoreFenced
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.cutting import DIVERGED
 from rmqclient.store.recovery.replica import promote
-from rmqclient.store.settings.lineage import read_lineage
+from rmqclient.store.settings.lineage import begin_lineage, read_lineage
 from tests.crash.processes.nursery import Nursery
 from tests.crash.processes.order import Order
 from tests.replication.pairs import feed, fill, log_bytes, open_replica
@@ -74,6 +75,25 @@ def ends(store: MessageStore, before: int | None = None) -> dict[MessageQueue, i
         queue: sum(each is not None and each.commit_log_offset < before for each in of_queue)
         for queue, of_queue in entries.items()
     }
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G81")
+def test_a_fence_whose_process_was_killed_holds_for_all_when_the_next_one_opens_the_store(
+    store: MessageStore, root: Path, nursery: Nursery
+) -> None:
+    # Given a process that has the store open when the one that fences it is killed at the mark
+    begin_lineage(root)
+    nursery.kill_at_its_point(
+        Order(scenario="fence", root=str(root), notes=str(root.with_name("notes")), point="FENCE_NOTED")
+    )
+    fill(store, 1)  # it has not heard of it
+
+    # When another process opens the store, then nobody appends any more
+    with open_store(root, SMALL, housekeeping=False) as another:
+        for each in (another, store):
+            with pytest.raises(StoreFenced, match="epoch 1000000"):
+                fill(each, 1)
 
 
 @pytest.mark.crash

@@ -14,6 +14,7 @@ from rmqclient import App, ReceivedMessage
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.replication import promotion
 from rmqclient.store import open_store
+from rmqclient.workers.exit_codes import ExitCode
 from tests.replication.pairs import LIMIT_S, fill, follow, serve, until
 from tests.support.stores import GROUP, SMALL, TOPIC
 
@@ -71,7 +72,7 @@ def test_a_server_ends_and_the_workers_beside_it_say_who_is_primary_when_a_promo
             promotion.promote(copy, force=True)
 
             # Then the server ends by itself, and the worker says who is primary
-            assert server.wait() == 1
+            assert server.wait() == ExitCode.STORE_CANNOT_BE_OPENED  # its unit does not start it again
             assert worker.stderr is not None
             assert re.search(r"has epoch 1\d{5}", worker.stderr.readline())
             worker.communicate("", LIMIT_S)

@@ -269,4 +269,20 @@ FAULTS = [
         tests=HANDSHAKE,
         select="comes_damaged",
     ),
+    Fault(
+        name="a process that opens a store beside others sees no fence",
+        file=OPENING,
+        old="        if replica_mark.read_mark(root) is not None:  # of a fence",
+        new="        if False:  # of a fence",
+        tests=KILLED_RETURN,
+        select="fence",
+    ),
+    Fault(
+        name="what was cut off stays noted as missing",
+        file="store/recovery/replica.py",
+        old="        write_replication(root, known.missing(None, None))\n",
+        new="        pass\n",
+        tests="tests/replication/troubles/test_debts.py",
+        select="was_cut_off",
+    ),
 ]

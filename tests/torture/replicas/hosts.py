@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqclient.errors import LogsDiffer, NotReplicated, ReadOnlyReplica, ReplicaUnavailable
+from rmqclient.replication import follower as follower_module
+from rmqclient.replication import receiving, sender
 from rmqclient.replication.follower import Follower
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
@@ -25,6 +27,8 @@ from tests.support.stores import TOPIC, appender_of
 
 NO_BROKER = "127.0.0.1:1"
 LONGEST_LIFE_S = 60
+SILENCE_S = 0.6
+"""After so long a side is gone that says nothing; 20 s outside of the rig."""
 FENCED, DIFFERS = 41, 42
 """Exit statuses: a primary that was fenced, and a follower whose log differs."""
 
@@ -81,8 +85,16 @@ def _live(work: Callable[[], None], blow: Blow) -> None:
         os._exit(status)
 
 
+def be_impatient() -> None:
+    """Let this process take a side for gone that was silent for a moment, and say often that it is there."""
+    for module in (follower_module, receiving, sender):
+        module.SILENCE_S = SILENCE_S  # type: ignore[attr-defined]
+    receiving._LOOK_S = receiving.HEARTBEAT_S = sender._TELL_S = SILENCE_S / 6  # type: ignore[misc, attr-defined]
+
+
 def primary(root: Path, port: int, notes: Path, first: int, *, on_lost: OnLost, sizes: tuple[int, ...]) -> None:
     """Send the log and append for ever; note the numbers of messages that are replicated. Raises StoreFenced."""
+    be_impatient()
     descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     replication = Replication(Sync.DISK, on_lost, timeout_ms=100)
     with open_store(root, housekeeping=False) as store, Primary(store, "127.0.0.1", port, replication) as sending:
@@ -103,6 +115,7 @@ def primary(root: Path, port: int, notes: Path, first: int, *, on_lost: OnLost, 
 
 def quiet_primary(root: Path, port: int) -> None:
     """Send the log, and append nothing."""
+    be_impatient()
     with open_store(root, housekeeping=False) as store, Primary(store, "127.0.0.1", port) as sending:
         sending.start()
         signal.pause()
@@ -110,6 +123,7 @@ def quiet_primary(root: Path, port: int) -> None:
 
 def follower(root: Path, port: int) -> None:
     """Follow for ever. Raises LogsDiffer."""
+    be_impatient()
     with open_store(root, housekeeping=False) as store, suppress(OSError):
         Follower(store, f"127.0.0.1:{port}", NO_BROKER, ack=Ack.DISK).run()
 

@@ -16,6 +16,7 @@ class Trouble(StrEnum):
     CUT = "cut"  #: both directions end
     DEAF = "deaf"  #: what the replica says does not arrive any more, and nobody hangs up
     MUTE = "mute"  #: what the primary says does not arrive
+    HOLE = "hole"  #: nothing arrives any more in either direction, and nobody hangs up
     SLOW = "slow"  #: a few bytes at a time
     FLIP = "flip"  #: one bit is another one
     SHORT = "short"  #: some bytes are missing, and the rest goes on
@@ -69,6 +70,8 @@ class _Passing:
             case Trouble.DEAF | Trouble.MUTE:
                 if is_report is (self._trouble is Trouble.MUTE):
                     to.sendall(data)
+            case Trouble.HOLE:
+                pass
             case Trouble.SLOW:
                 time.sleep(0.001)
                 to.sendall(data)

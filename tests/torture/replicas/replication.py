@@ -78,6 +78,11 @@ class Life:
     """The number of the next message."""
     replicated: set[int] = field(default_factory=set)
 
+    @property
+    def old_notes(self) -> Path:
+        """What an old primary says to be replicated when another store took its place: nothing may be."""
+        return self.notes.with_name("old")
+
 
 class Replication:
     """The rig: one life after the other."""
@@ -136,7 +141,8 @@ class Replication:
             _blow(chance, _OF_THE_PRIMARY) if who in ("primary", "both") else None,
             _blow(chance, _OF_THE_FOLLOWER) if who in ("follower", "both") else None,
         )
-        until = time.monotonic() + chance.choice((0.1, 0.3, 0.6))
+        is_silent = trouble in (Trouble.DEAF, Trouble.MUTE, Trouble.HOLE)
+        until = time.monotonic() + (2.5 * hosts.SILENCE_S if is_silent else chance.choice((0.1, 0.3, 0.6)))
         while time.monotonic() < until and running[0].is_alive():
             time.sleep(0.005)
         for host in chance.sample(running, len(running)):
@@ -172,7 +178,7 @@ class Replication:
     def _judge(self) -> None:
         """Compare both logs, and look for what was said to be replicated."""
         life = self._life
-        life.replicated |= judge.noted(life.notes)
+        life.replicated |= judge.noted(life.notes) | judge.noted(life.old_notes)
         self.counts["replicated messages"] = max(self.counts["replicated messages"], len(life.replicated))
         self.problems += judge.pair(life.primary, life.replica, life.replicated)
 
@@ -187,7 +193,7 @@ class Replication:
             self._until_done(partial(self._promote, life.replica))
             self.counts["promotions"] += 1
             self.problems += judge.has_all(life.replica, life.replicated)
-            old = Host(self._sending(self._wire_port, life.notes.with_name("old"), OnLost.DEGRADE))
+            old = Host(self._sending(self._wire_port, life.old_notes, OnLost.DEGRADE))
             new = Host(partial(hosts.quiet_primary, life.replica, self._port))
             if old.wait(20) != hosts.FENCED:
                 self.problems.append(f"the old primary was not fenced: it ended with {old.status}")
@@ -284,7 +290,7 @@ class Replication:
         return status == 0
 
 
-def _blow(chance: random.Random, points: list[CrashPoint], most: int = 200) -> Blow:
+def _blow(chance: random.Random, points: list[CrashPoint], most: int = 30) -> Blow:
     return chance.choice(points), chance.randrange(most)
 
 

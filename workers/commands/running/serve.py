@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmqclient.workers.console.opening import opening
+from rmqclient.workers.console.opening import StoreCannotBeOpened, opening
 from rmqclient.workers.console.parameters import with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED
 
@@ -108,6 +108,7 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         options["clock_factor"] = options["clock_factor"] or 1
     from rmqclient.broker.life.ephemeral import ephemeral_root
     from rmqclient.broker.server import serve as run
+    from rmqclient.errors import ReadOnlyReplica
     from rmqclient.health.service_manager import ServiceManager
     from rmqclient.workers.processes.logs import configure_logging
 
@@ -116,7 +117,10 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         manager = stack.enter_context(ServiceManager.of_this_process())
         directory = stack.enter_context(ephemeral_root()) / "store" if root is None else root
         stack.enter_context(opening(directory, contextlib.nullcontext))
-        run(_settings(directory, **options), click.echo, manager)
+        try:
+            run(_settings(directory, **options), click.echo, manager)
+        except ReadOnlyReplica as error:  # another try would end the same way
+            raise StoreCannotBeOpened(str(error)) from error
 
 
 def _settings(

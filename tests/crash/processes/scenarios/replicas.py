@@ -43,7 +43,7 @@ def send_replicated(order: Order, note: Note) -> None:
 
 
 def swap_roles(order: Order, note: Note) -> None:
-    """Cut a store beside this one back and let it follow, then promote it; note where it ended and where it is cut."""
+    """Cut a store beside this one back and let it follow, promote it, then fence it; note where it ended and is cut."""
     root = Path(order.root).with_name("returned")
     with open_store(root, SMALL, housekeeping=False) as store:
         fill(store, 60)
@@ -57,3 +57,12 @@ def swap_roles(order: Order, note: Note) -> None:
     with open_store(root, SMALL, housekeeping=False):
         pass
     promote(root)
+    with open_store(root, SMALL, housekeeping=False) as store:
+        store.fence("db2", 1_000_000)
+
+
+def fence(order: Order, note: Note) -> None:
+    """Let a primary know that another store took its place; note where its log ended."""
+    store = open_store(order.root, housekeeping=False)
+    order.arm()
+    note(store.fence("db2", 1_000_000))

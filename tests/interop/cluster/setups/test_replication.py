@@ -146,6 +146,55 @@ def test_a_slave_of_rocketmq_follows_a_store_through_its_kill_and_sends_wait_for
         assert is_level()
 
 
+@pytest.mark.guarantee("G71")
+def test_a_follower_of_a_master_of_rocketmq_goes_on_after_its_kill(release: str, tmp_path: Path) -> None:
+    copy = tmp_path / "replica"
+    with started_cluster(release, tmp_path / "cluster", masters=1) as cluster:
+        master = cluster.broker("broker-a")
+        host, _, port = master.address.rpartition(":")
+        follow = ("replica", "follow", f"{host}:{int(port) + 1}", "--broker", master.address, "--store", str(copy))
+        fill(cluster.url, 0, 300)
+        with BrokerClient(master.address) as broker:
+            # Given a follower that is killed three times while messages come
+            for number in range(3):
+                with Process(*follow), open_store(copy, housekeeping=False) as replica:
+                    begun = replica.state.published_to
+                    fill(cluster.url, 300 + 100 * number, 100)
+                    until(lambda: replica.state.published_to > begun, "some of it has come", START_S)  # noqa: B023
+
+            # When it starts once more
+            with Process(*follow), open_store(copy, housekeeping=False) as replica:
+                until(lambda: replica.state.published_to == broker.log_shape().end, "the replica has all", START_S)
+
+                # Then both have the same log
+                assert log_bytes(replica) == begin_of(master.root / FILE, replica.state.published_to)
+
+
+@pytest.mark.guarantee("G71")
+def test_a_slave_of_rocketmq_goes_on_when_our_server_was_killed(release: str, tmp_path: Path) -> None:
+    root, home, port = tmp_path / "primary", tmp_path / "slave", free_broker_port()
+    copy = home / "store" / FILE
+    with open_store(root) as store, slave_of(release, home, port, free_broker_port()) as slave:
+
+        def is_level() -> bool:
+            end = store.state.published_to
+            return begin_of(copy, end) == log_bytes(store, 0, end)
+
+        # Given a slave that has all, and a server that is killed while it sends more, which others go on sending
+        with Process("serve", str(root), *listening(port)):
+            fill(store, 0, 300)
+            slave.start()
+            until(is_level, "the slave has all", START_S)
+            fill(store, 300, 200)
+        fill(store, 500, 100)
+
+        # When the server is back, then the slave has the same log again
+        with Process("serve", str(root), *listening(port)):
+            until(is_level, "the slave has caught up", START_S)
+            fill(store, 600, 100)
+            until(is_level, "the slave has what came then", START_S)
+
+
 @pytest.mark.guarantee("G85")
 def test_a_java_consumer_goes_on_at_the_replica_of_a_master_of_rocketmq_that_is_gone(
     release: str, tmp_path: Path

@@ -1,0 +1,1 @@
+"""What goes wrong around a pair of stores: restarts at night, full disks, silent strangers, slow links."""
