@@ -53,7 +53,7 @@ class Recalls:
             raise _illegal("broker service not available")
         if handle.due_ms <= clock.wall_ms():
             raise _illegal("timestamp invalid")
-        if not self._appends.cancel(handle.message_id):
+        if not self._appends.cancel(handle.message_id, topic):
             raise _illegal(f"message {handle.message_id} does not wait for its time")
         return request.success(msgId=handle.message_id)
 

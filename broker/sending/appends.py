@@ -119,9 +119,9 @@ class Appends:
                 delay_level=delay_level,
             )
 
-    def cancel(self, message_id: str) -> bool:
-        """Cancel a message that waits for its time; False when it does not wait."""
-        return self._store.timer.cancel(message_id, self._appender)
+    def cancel(self, message_id: str, topic: str) -> bool:
+        """Cancel a message that waits for its time and for a topic; False when it does not wait."""
+        return self._store.timer.cancel(message_id, self._appender, topic)
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:

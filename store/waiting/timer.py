@@ -328,10 +328,11 @@ class Timer:
         first = next(self.pending(), None)
         return first is not None and first.due_ms <= self.now_ms()
 
-    def cancel(self, message_id: str, appender: Appender) -> bool:
+    def cancel(self, message_id: str, appender: Appender, topic: str | None = None) -> bool:
         """Cancel a waiting message, which is then never delivered. False if no such message waits.
 
-        A message that waits for its retry was delivered before, and is not cancelled.
+        A message that waits for its retry was delivered before, and is not cancelled. With ``topic``, only a message
+        that waits for this topic is.
 
         The index is brought up to date first. Raises what an append and the index raise.
         """
@@ -340,7 +341,8 @@ class Timer:
             seen = message.queue_offset
             if message.tags_code <= layout.MOST_TAGS_CODE:
                 break  # the id of an operation
-            if message.properties.get("REAL_TOPIC", "").startswith(_RETRY_PREFIX):
+            waits_for = message.properties.get("REAL_TOPIC", "")
+            if waits_for.startswith(_RETRY_PREFIX) or topic not in (None, waits_for):
                 break
             if not self.bits.is_done(seen) and cancel_timed(appender, message) is not None:
                 return True

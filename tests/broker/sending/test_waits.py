@@ -85,6 +85,14 @@ def test_a_message_that_waits_can_be_recalled_once(client: Asking) -> None:
     assert (again.code, again.remark) == (604, f"recall failed, message {UNIQ_KEY} does not wait for its time")
 
 
+def test_a_message_that_waits_for_another_topic_is_not_recalled(client: Asking) -> None:
+    handle = RecallHandle.of(later(client).fields["recallHandle"])
+    client.ask_frame(send_of(topic="mine"))
+    refused = recall(client, handle._replace(topic="mine").text(), topic="mine")
+    assert (refused.code, refused.remark) == (604, f"recall failed, message {UNIQ_KEY} does not wait for its time")
+    assert [waiting.topic for waiting in client.broker.store.timer.pending()] == ["orders"]
+
+
 def test_a_handle_of_something_else_recalls_nothing(client: Asking) -> None:
     due_ms = time.time_ns() // 1_000_000 + 3_600_000
     later(client)

@@ -22,7 +22,33 @@ WAITING = "tests/replication/test_waiting_sends.py"
 RECEIVING = "replication/receiving.py"
 REPLICA_LOG = "store/append/replica_log.py"
 
+NAMED_BY_PLACE = "tests/broker/access/test_named_by_place.py"
+
 FAULTS = [
+    Fault(
+        name="a message of any topic is given back to whoever knows its place",
+        file="broker/sending/retries.py",
+        old="        request.check_topic(message.topic, writes=False)\n",
+        new="",
+        tests=NAMED_BY_PLACE,
+        select="not_given_back",
+    ),
+    Fault(
+        name="a transaction of any topic is decided by whoever knows its place",
+        file="broker/producers/transactions.py",
+        old="        request.check_topic(half.topic if queue is None else queue.topic, writes=True)\n",
+        new="",
+        tests=NAMED_BY_PLACE,
+        select="decided",
+    ),
+    Fault(
+        name="a message that waits for another topic is recalled",
+        file="store/waiting/timer.py",
+        old="            if waits_for.startswith(_RETRY_PREFIX) or topic not in (None, waits_for):\n",
+        new="            if waits_for.startswith(_RETRY_PREFIX):\n",
+        tests="tests/broker/sending/test_waits.py",
+        select="another_topic_is_not_recalled",
+    ),
     Fault(
         name="a client that takes its queue again at the next server loses the fence",
         file="store/runtime/members.py",
