@@ -204,7 +204,8 @@ def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: in
         waiting = [offset for queue in letters[group] for offset in _unsettled(queue, done)]
         oldest = oldest_s(glance, [(letters[group][0], min(waiting))] if waiting else [], now_ms)
         level = _level(len(waiting), limits.dlq_warn, limits.dlq_crit)
-        state, remedy = f"{len(waiting)} {'dead letter' if len(waiting) == 1 else 'dead letters'}", f"rmq dlq ls {group}" if waiting else ""
+        state = "1 dead letter" if len(waiting) == 1 else f"{len(waiting)} dead letters"
+        remedy = f"rmq dlq ls {group}" if waiting else ""
         if oldest is not None and oldest > limits.dlq_age_warn_s:
             level = max(level, WARNING)
             state += f", the oldest from {words.age(oldest)} ago goes with its log file"
