@@ -19,7 +19,7 @@ FOLDERS = ("rmqclient", *LINKED, "tests")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
 MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "__pycache__", "*.egg-info")
 
-SETTINGS_OF_OTHERS = ("PYTHON", "RMQ_", "PIP_CONFIG")
+SETTINGS_OF_OTHERS = ("PYTHON", "RMQ_", "PIP_CONFIG", "DJANGO_")
 
 
 def build_sdist(directory: Path) -> Path:

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.host.once import Once
-from tests.support.host.servers import directory_of
+from tests.support.host.servers import directory_of, has_user
 
 _START_S = 60.0
+_USER = "mysql"
 
 
 def why_not() -> str | None:
@@ -25,6 +26,8 @@ def why_not() -> str | None:
         return f"no pymysql: {error}"
     if shutil.which("mariadbd") is None or shutil.which("mariadb-install-db") is None:
         return "no MariaDB: mariadbd and mariadb-install-db are not in PATH"
+    if not has_user(_USER):
+        return f"no MariaDB: it does not run as root, and there is no user {_USER}"
     return None
 
 
@@ -35,7 +38,7 @@ def mariadb(once: Once) -> Iterator[str]:
     Its data are a copy of those that the first server of this run of pytest began with.
     """
     empty = once("mariadb", _empty_data)
-    with directory_of("mysql") as (directory, user):
+    with directory_of(_USER) as (directory, user):
         data, listening = directory / "data", directory / "socket"
         subprocess.run(["cp", "-a", empty, data], check=True, timeout=_START_S)
         command = ["mariadbd", *_own(data, directory), f"--socket={listening}", "--skip-networking"]
@@ -49,7 +52,7 @@ def mariadb(once: Once) -> Iterator[str]:
 
 
 def _empty_data(directory: Path) -> Path:
-    with directory_of("mysql") as (making, user):
+    with directory_of(_USER) as (making, user):
         data = making / "data"
         made = ["mariadb-install-db", *_own(data, making), "--auth-root-authentication-method=normal", "--skip-test-db"]
         subprocess.run(made, check=True, stdout=subprocess.DEVNULL, user=user, cwd=making, timeout=_START_S)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+
+def has_user(user: str) -> bool:
+    """Whether servers can run as this user if this is root; anybody else runs them as itself."""
+    if os.getuid() != 0:
+        return True
+    with suppress(KeyError):
+        return bool(pwd.getpwnam(user))
+    return False
 
 
 @contextmanager

@@ -237,8 +237,9 @@ def test_what_was_no_record_when_the_reader_passed_is_seen_when_it_has_become_on
 @pytest.fixture
 def bad_disk(tmp_path: Path) -> Iterator[Path]:
     """A store whose first commit log file stands on a disk that cannot read one of its pages."""
-    if shutil.which("nbdfuse") is None or shutil.which("nbdkit") is None or not Path("/dev/fuse").exists():
-        pytest.skip("needs nbdfuse, nbdkit and /dev/fuse")
+    missing = [name for name in ("nbdfuse", "nbdkit", "fusermount3") if shutil.which(name) is None]
+    if missing or not Path("/dev/fuse").exists():
+        pytest.skip(f"needs {', '.join(missing or ['/dev/fuse'])}")
     root = written_store(tmp_path / "store")
     source = tmp_path / "source"
     (root / FIRST).rename(source)
@@ -285,7 +286,7 @@ def test_what_a_disk_cannot_read_is_reported_by_verify_and_stepped_over_by_dump(
 
     text = outcome_in_a_child(look)
     assert re.search(
-        rf"1  {bad_disk / FIRST}, byte \d+: cannot be read: Input/output error: \d+ bytes are no rec", text
+        rf"1  {bad_disk / FIRST}, byte \d+: cannot be read: Input/output error: \d+ bytes are not a rec", text
     )
     assert re.search(r"6  .* points to no record: cannot be read: Input/output error", text)
     assert re.search(r"\(cannot be read: Input/output error\): stepped over", text)

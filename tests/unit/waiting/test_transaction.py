@@ -311,9 +311,9 @@ def test_what_belongs_to_no_queue_is_refused(store: MessageStore, appender: Appe
 def test_what_is_no_word_of_the_runtime_file_is_refused(store: MessageStore, appender: Appender) -> None:
     half = half_of(store, appender, b"a")
     for at in (0, 4, -8, store.state.mapping.size):
-        with pytest.raises(ValueError, match="no word of the runtime file"):
+        with pytest.raises(ValueError, match="not a word of the runtime file"):
             appender.decide(half, TOPIC, 0, {at: 0})
-        with pytest.raises(ValueError, match="no word of the runtime file"):
+        with pytest.raises(ValueError, match="not a word of the runtime file"):
             appender.pass_half(half, HALF_TOPIC, half.properties, at, {})
     with pytest.raises(ValueError, match="3 guards: at most 2"):
         appender.decide(half, TOPIC, 0, {8: 0, 16: 0, 24: 0})
