@@ -289,7 +289,7 @@ def test_what_a_disk_cannot_read_is_reported_by_verify_and_stepped_over_by_dump(
         rf"1  {bad_disk / FIRST}, byte \d+: cannot be read: Input/output error: \d+ bytes are not a rec", text
     )
     assert re.search(r"6  .* points to no record: cannot be read: Input/output error", text)
-    assert re.search(r"\(cannot be read: Input/output error\): stepped over", text)
+    assert re.search(r"\(cannot be read: Input/output error\): skipped", text)
 
 
 def test_a_message_that_a_disk_cannot_read_is_an_error_with_its_place(bad_disk: Path) -> None:
