@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -111,8 +112,14 @@ def run_tests(top: Path, tests: str, select: str = "") -> subprocess.CompletedPr
 
 
 def run_pytest(top: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest with temporary directories of its own.
+
+    Several that share them clean up after each other, and one may end with a warning about a listing that it left.
+    """
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
-    return subprocess.run(command, cwd=top, env=environment(), capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory(prefix="rmq-planted-") as base:
+        command += ["--basetemp", f"{base}/tests"]
+        return subprocess.run(command, cwd=top, env=environment(), capture_output=True, text=True, check=False)
 
 
 def is_selected(test: str, select: str) -> bool:
