@@ -87,6 +87,9 @@ def _take(browser: Browser, shop: Shop, scheme: str) -> None:
     page.locator("table.letters a.place").first.click()
     page.locator(".timeline summary").first.click()
     _save(page, f"{scheme}/message")
+    page.goto(f"{shop.base}/workers")
+    page.locator("tbody th a").first.click()
+    _save(page, f"{scheme}/worker")
     page.set_viewport_size(_TELEPHONE)  # type: ignore[arg-type]
     page.goto(shop.base)
     _save(page, f"telephone/{scheme}")
