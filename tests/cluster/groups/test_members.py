@@ -95,8 +95,10 @@ def test_two_groups_of_one_client_may_want_different_messages(
 
     def known(asked: Frame) -> Frame:
         group = request_fields(asked)["consumerGroup"]
-        consumers = {each.group: each for each in last_heartbeat(cluster).consumers}
-        found = {each.topic: each for each in consumers[group].subscriptions}
+        # A group that has sent no heartbeat yet is not known
+        heard = [Heartbeat.decode(each.body) for each in cluster.asked(RequestCode.HEART_BEAT)[-1:]]
+        consumers = [each for beat in heard for each in beat.consumers if each.group == group]
+        found = {each.topic: each for consumer in consumers for each in consumer.subscriptions}
         return response(asked, body=ConsumerConnection(subscriptions=found).encode())
 
     # Given two groups of one client, one of which wants other messages of the topic
