@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.sweep, pytest.mark.slow]
 PAGE = "docs/operate/replication.md"
 LINES = [line for line in lines() if line.page == PAGE and line.command != "cat slave.conf"]
 
+OWN_NETWORK = f"127.{os.getpid() // 256 % 255 + 1}.{os.getpid() % 256}."
+"""Addresses of this host that no other process of the tests has, so that the ports are those of the page."""
+
 HOST_IS_LOST = (
     "rmq send orders kept --store ./store",  # what only the old primary has
     "rmq replica promote --store ./copy --force",
@@ -30,17 +33,15 @@ HOST_IS_LOST = (
 class Hosts:
     """What runs on two hosts, by what it is and the directory that it has."""
 
-    def __init__(self, directory: Path, environment: dict[str, str], addresses: dict[str, str]) -> None:
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self._directory = directory
         self._environment = environment
-        self._addresses = addresses
         self._running: dict[str, Terminal] = {}
 
     def do(self, command: str) -> None:
         """Run a command to its end, or start it in the place of what does the same there."""
         what = re.match(r"rmq (?:replica )?(serve|follow) .*?(\./\w+)", command)
-        for theirs, ours in self._addresses.items():
-            command = command.replace(theirs, ours)
+        command = command.replace("10.0.0.", OWN_NETWORK)
         if what is None:
             run_here(command, typed=b"y\n")
             return
@@ -67,31 +68,10 @@ def hosts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosts]:
     directory.mkdir()
     shop = open_shop(directory)
     shop.enter(monkeypatch)
-    first, second, third = free_port(), free_port(), free_port()
-    addresses = {
-        "10.0.0.1:10911": f"127.0.0.1:{first}",
-        "10.0.0.1:10912": f"127.0.0.1:{first + 1}",
-        "10.0.0.1:10909": f"127.0.0.1:{third}",
-        "10.0.0.2:10911": f"127.0.0.1:{second}",
-        "10.0.0.2:10912": f"127.0.0.1:{second + 1}",
-    }
     with ExitStack() as stack:
-        opened = Hosts(directory, shop.environment(), addresses)
+        opened = Hosts(directory, shop.environment())
         stack.callback(opened.close)
         yield opened
-
-
-def free_port() -> int:
-    """Return a port where nobody listens, nor at the next one: HA is at the port behind the broker's."""
-    while True:
-        with socket.socket() as one, socket.socket() as next_one:
-            one.bind(("127.0.0.1", 0))
-            port = int(one.getsockname()[1])
-            try:
-                next_one.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

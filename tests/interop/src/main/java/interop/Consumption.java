@@ -1,6 +1,8 @@
 package interop;
 
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
@@ -8,6 +10,8 @@ import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.store.OffsetStore;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -15,6 +19,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Consumption {
     private static final long QUIET_MS = 3_000;
     private static final long LONGEST_MS = 60_000;
+    private static final long COMMIT_MS = 5_000;
 
     private Consumption() {
     }
@@ -41,7 +46,28 @@ final class Consumption {
         while (taken.get() < expected && millisSince(begin) < LONGEST_MS || millisSince(last.get()) < QUIET_MS) {
             TimeUnit.MILLISECONDS.sleep(50);
         }
-        consumer.shutdown(); // commits
+        commit(consumer, topics);
+        consumer.shutdown();
+    }
+
+    /** Commits until the broker has it: a shutdown asks it once, wants no answer, and may close the connection first. */
+    private static void commit(DefaultMQPushConsumer consumer, List<String> topics) throws Exception {
+        OffsetStore offsets = consumer.getDefaultMQPushConsumerImpl().getOffsetStore();
+        Map<MessageQueue, Long> done = new HashMap<>();
+        for (String topic : topics) {
+            done.putAll(offsets.cloneOffsetTable(topic));
+        }
+        long begin = System.nanoTime();
+        do {
+            done.forEach((queue, offset) -> offsets.updateOffset(queue, offset, false)); // reading has replaced it
+            offsets.persistAll(done.keySet());
+            TimeUnit.MILLISECONDS.sleep(50);
+        } while (!areStored(offsets, done) && millisSince(begin) < COMMIT_MS); // a read-only server never has it
+    }
+
+    private static boolean areStored(OffsetStore offsets, Map<MessageQueue, Long> done) {
+        return done.entrySet().stream().allMatch(
+            each -> offsets.readOffset(each.getKey(), ReadOffsetType.READ_FROM_STORE) >= each.getValue());
     }
 
     static void pull(String nameServer, String group, List<String> topics) throws Exception {
