@@ -68,8 +68,6 @@ HOST_TIME: dict[str, str] = {
 FILES_AT_MOST = 12
 MORE_FILES: dict[str, str] = {
     "docs/decisions": "a numbered series",
-    "docs/operate/dashboard/dark": "a picture of each page",
-    "docs/operate/dashboard/light": "a picture of each page",
     "benchmarks/results": "one recorded result for each benchmark",
     "tests/torture/results": "one recorded result for each rig",
 }

@@ -89,7 +89,7 @@ def _take(browser: Browser, shop: Shop, scheme: str) -> None:
     _save(page, f"{scheme}/message")
     page.goto(f"{shop.base}/workers")
     page.locator("tbody th a").first.click()
-    _save(page, f"{scheme}/worker")
+    _save(page, f"worker/{scheme}")
     page.set_viewport_size(_TELEPHONE)  # type: ignore[arg-type]
     page.goto(shop.base)
     _save(page, f"telephone/{scheme}")
