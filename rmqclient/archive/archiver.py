@@ -20,9 +20,9 @@ commit log files                 files that the next run finds and compares inst
 manifest without ``pending``     the larger archive
 ===============================  =================================================================================
 
-Retention may remove what a killed run was uploading before the next run comes. The objects that stay then without a
-name in the manifest are removed by that run, at its end: they would be in a plain copy. Where it may not remove
-objects, it says so and goes on.
+Retention may remove what a run is uploading, or what a killed run was uploading before the next one comes. The objects
+that stay then without a name in the manifest are removed at the end of a run, and consume queue files are cut to the
+entries that count: the rest would be in a plain copy. Where an archiver may not remove objects, it says so and goes on.
 
 One archiver at a time works for a store, under an advisory lock on the store's directory. An archiver on another host,
 for a copy of the store, is noticed by the sequence number of the manifest.
@@ -124,6 +124,7 @@ class _Archiver:
         self._entries_per_file = reader.consume_queues.entries_per_file
         self._manifest = self._open_manifest()
         self._left = list(self._manifest.commit_log.pending)
+        """Commit log files whose upload came to no end: of them, objects or entries that do not count may be there."""
         self._unfinished = {file.begin for file in self._left}
         """Commit log files that a killed run may have uploaded, and with them consume queue files."""
         self._queues = {queue.queue: queue for queue in self._manifest.queues}
@@ -182,6 +183,8 @@ class _Archiver:
         if there and not log.files and there[0] is not pending[0]:
             queues = [self._queue_archiver.begun_at(queue, there[0].begin) for queue in queues if queue is not None]
         files = [self._archive_log_file(file) for file in there]
+        if not files:
+            self._left = self._left or pending
         log.pending = self._left
         if files:
             log.files = [*log.files, *files]
@@ -191,7 +194,7 @@ class _Archiver:
         self._write_manifest()
 
     def _remove_left(self) -> None:
-        """Remove the objects of a killed run that still have no name in the manifest.
+        """Remove the objects that still have no name in the manifest, and the entries that do not count.
 
         The manifest is written before: from then on an archiver elsewhere that was thought dead cannot name them.
         """
@@ -202,8 +205,10 @@ class _Archiver:
             for name in there:
                 if name not in named and _OURS.fullmatch(name):
                     self._storage.remove(name)
+            for queue in self._manifest.queues:
+                self._queue_archiver.trim(queue)
         except ArchiveError as error:
-            _log.warning("what a killed run has left stays in the archive: %s", error)
+            _log.warning("what an unfinished run has left stays in the archive: %s", error)
             return
         self._manifest.commit_log.pending = []
         self._write_manifest()

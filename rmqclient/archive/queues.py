@@ -58,6 +58,18 @@ class QueueArchiver:
         in_order = [files[first] for first in sorted(files)]
         return ArchivedQueue(queue.topic, queue.queue_id, min(bounds.start, stop), stop, in_order)
 
+    def trim(self, queue: ArchivedQueue) -> None:
+        """Write the last file anew if entries that do not count were uploaded behind those that do.
+
+        Leaves a file alone whose counted entries are not those that were archived. Raises ArchiveError.
+        """
+        for last in queue.files[-1:]:
+            name = queue_file_name(queue.queue, last.first)
+            content = self._archived(name)
+            counted = self._padded(content[: last.entries * ENTRY.size])
+            if content != counted and zlib.crc32(counted) == last.crc32:
+                self._uploads.storage.write(name, [counted])
+
     def begun_at(self, queue: ArchivedQueue, log_begin: int) -> ArchivedQueue:
         """Return a queue without the messages below a commit log offset."""
         bounds = _bounds(self._consume_queues[queue.queue], log_begin, 1 << 62)
@@ -69,13 +81,18 @@ class QueueArchiver:
         archived = known.entries * ENTRY.size if known is not None else 0
         if known is None or zlib.crc32(self._padded(content[:archived])) == known.crc32:
             return content
-        try:
-            file = self._uploads.storage.open(queue_file_name(queue, numbers.start))
-        except FileNotFoundError:
-            return content
-        before = file.read(0, archived)
-        file.close()
+        before = self._archived(queue_file_name(queue, numbers.start))[:archived]
         return before + content[len(before) :]
+
+    def _archived(self, name: str) -> bytes:
+        """Return the content of a file in the archive; nothing if it is not there."""
+        try:
+            file = self._uploads.storage.open(name)
+        except FileNotFoundError:
+            return b""
+        content = file.read(0, file.size)
+        file.close()
+        return content
 
     def _put(self, queue: MessageQueue, first: int, entries: bytes) -> QueueFile:
         count, content = len(entries) // ENTRY.size, self._padded(entries)

@@ -127,4 +127,12 @@ FAULTS = [
         tests=COMPACTED_READING,
         select="name_durable",
     ),
+    Fault(
+        name="entries of an archiver that was killed stay in the archive",
+        file="rmqclient/archive/archiver.py",
+        old="                self._queue_archiver.trim(queue)",
+        new="                pass",
+        tests="tests/unit/archive/test_archive_kills.py",
+        select="entries_whose_messages and after",
+    ),
 ]

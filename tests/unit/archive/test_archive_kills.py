@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import count
 from pathlib import Path
 
@@ -72,6 +72,32 @@ def test_what_a_killed_archiver_left_and_nobody_can_complete_is_in_no_copy(
         archive(root, str(target))
     assert left - manifest_of(target).objects()
     assert files_in(target).keys() == manifest_of(target).objects()
+    assert not manifest_of(target).commit_log.pending
+    assert verify(Path(shutil.copytree(target, tmp_path / "copy"))) == []
+
+
+@pytest.mark.guarantee("G27")
+@pytest.mark.parametrize("is_killed", [False, True], ids=["during its upload", "after a kill"])
+def test_entries_whose_messages_retention_removed_before_they_were_archived_are_in_no_copy(
+    store: MessageStore, root: Path, target: Path, tmp_path: Path, is_killed: bool
+) -> None:
+    # Given an archive, and retention that comes when entries for more messages have been uploaded
+    archived = archive(root, str(target)).log_range
+    before = files_in(target)
+    more(store)
+
+    def lose_the_log(upload: Upload) -> None:
+        if upload.name != archive_manifest.NAME and upload.done == upload.size:
+            force(store)
+            if is_killed:
+                raise Killed
+
+    with pytest.raises(Killed) if is_killed else nullcontext():
+        archive(root, str(target), progress=lose_the_log)
+    assert is_killed == any(files_in(target)[name] != content for name, content in before.items())
+    # Then the next run, which finds nothing to archive, leaves only what counts
+    assert archive(root, str(target)).log_range == archived
+    assert files_in(target) == before
     assert not manifest_of(target).commit_log.pending
     assert verify(Path(shutil.copytree(target, tmp_path / "copy"))) == []
 
