@@ -17,6 +17,9 @@ from typing import Self
 DEADLINE_S = 90.0
 """For what is awaited of a command, and for its end."""
 
+_HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""The tests may run in the background of a shell, which lets its jobs ignore SIGINT, and children inherit that."""
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -26,7 +29,12 @@ class Terminal:
     def __init__(self, line: str, directory: Path, environment: Mapping[str, str]) -> None:
         ours, its = pty.openpty()
         self._child = subprocess.Popen(
-            ["bash", "-c", line], cwd=directory, env=environment, stdout=its, stderr=its, start_new_session=True
+            [*_HEARS_CTRL_C, "bash", "-c", line],
+            cwd=directory,
+            env=environment,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
         )
         os.close(its)
         self.printed = ""

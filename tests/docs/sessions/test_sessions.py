@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.docs.page import REPOSITORY
 from tests.docs.sessions.session import Command, File, at_a_free_port, environment_of, follow, matches, run, steps_of
+from tests.docs.sessions.terminal import Terminal
 from tests.docs.sessions.walks import WALKS, skip_without
 
 QUICK = "docs/start/tutorial.md"
@@ -69,3 +72,15 @@ $ false
     steps = list(steps_of(page))
     assert [type(step) for step in steps] == [File, File, Command, Command, Command]
     follow(steps, tmp_path, environment_of(REPOSITORY))
+
+
+def test_ctrl_c_reaches_a_command_of_tests_that_run_in_the_background(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        terminal = Terminal("echo ready; exec sleep 600", tmp_path, os.environ)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with terminal:
+        terminal.wait_for(lambda printed: "ready" in printed)
+        terminal.interrupt()
+        assert terminal.end() == -signal.SIGINT
