@@ -6,7 +6,8 @@
     orders = [...]
     -->
 
-    <!-- not run: it needs Spark -->          over a block that is only compiled, and why
+    <!-- run with Spark -->                   over a block that needs more than this package: see tests/docs/needs.py.
+                                              It holds for the next block that is shown, and for what comes before it
 
     <!-- a session -->                        what follows is no part of the program: see tests/docs/sessions
     <!-- the session ends -->                 unless the session is the rest of the page
@@ -24,9 +25,14 @@ PAGES = sorted(
 )
 
 _PART = re.compile(
-    r"^<!-- before\n(?P<hidden>.*?)^-->$|^<!-- not run: (?P<reason>.+?) -->$|^```python\n(?P<shown>.*?)^```$",
+    r"^<!-- before\n(?P<hidden>.*?)^-->$|^<!-- (?P<mark>[^\n]+) -->$|^```python\n(?P<shown>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+
+_RUN_WITH = "run with "
+
+_FOR_OTHERS = {"metrics"}
+"""Comments that say nothing about a block: over the table that tests/metrics compares."""
 
 _SESSION = re.compile(
     r"^<!-- a session(?:: it needs (?P<needs>[\w, ]+))? -->\n(?P<text>.*?)(?:^<!-- the session ends -->$|\Z)",
@@ -36,27 +42,31 @@ _SESSION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Python in a page: where it begins, and whether it is part of the program."""
+    """Python in a page: where it begins, and what it needs beside this package. A mark that is none is a need, too."""
 
     line: int
     text: str
-    is_run: bool
+    needs: frozenset[str]
 
 
 def blocks_of(page: str) -> list[Block]:
     """Return the Python of a page in its order, that of the comments included, without that of a session."""
-    blocks, is_run = [], True
+    blocks: list[Block] = []
+    needs: frozenset[str] = frozenset()
     page = _SESSION.sub(lambda found: "\n" * found[0].count("\n"), page)
     for part in _PART.finditer(page):
-        if part["reason"]:
-            is_run = False
+        if mark := part["mark"]:
+            needs = needs if mark in _FOR_OTHERS else _needs_of_mark(mark)
             continue
-        text = part["hidden"] if part["shown"] is None else part["shown"]
-        at = part.start("hidden" if part["shown"] is None else "shown")
-        blocks.append(Block(page.count("\n", 0, at) + 1, text, is_run or part["shown"] is None))
-        if part["shown"] is not None:
-            is_run = True
+        name = "hidden" if part["shown"] is None else "shown"
+        blocks.append(Block(page.count("\n", 0, part.start(name)) + 1, part[name], needs))
+        if name == "shown":
+            needs = frozenset()
     return blocks
+
+
+def _needs_of_mark(mark: str) -> frozenset[str]:
+    return frozenset(mark.removeprefix(_RUN_WITH).split(", ") if mark.startswith(_RUN_WITH) else [mark])
 
 
 def session_of(page: str) -> str | None:
@@ -71,11 +81,11 @@ def needs_of(page: str) -> list[str]:
     return [] if found is None or found["needs"] is None else found["needs"].split(", ")
 
 
-def program_of(page: str) -> str:
-    """Return the blocks that are run as one text, in which each line has the number that it has in the page."""
+def program_of(page: str, needs: frozenset[str] = frozenset()) -> str:
+    """Return the blocks that need no more than this as one text, whose lines have their numbers in the page."""
     lines: list[str] = []
     for block in blocks_of(page):
-        if block.is_run:
+        if block.needs <= needs:
             lines += [""] * (block.line - 1 - len(lines)) + block.text.splitlines()
     return "\n".join(lines) + "\n"
 

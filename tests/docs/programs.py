@@ -12,7 +12,9 @@ import runpy
 import signal
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.docs.page import REPOSITORY
 from tests.support.host.forking import ForkingProcess
@@ -29,9 +31,12 @@ class Programs(ForkingProcess):
     def __init__(self) -> None:
         super().__init__("tests.docs.programs")
 
-    def run(self, program: Path) -> tuple[int, str]:
-        """Run a program in its own directory to its end; return its exit status and what it printed."""
-        status = os.waitstatus_to_exitcode(int(self.ask(json.dumps(str(program)))))
+    def run(self, program: Path, variables: Mapping[str, str] = MappingProxyType({})) -> tuple[int, str]:
+        """Run a program in its own directory to its end; return its exit status and what it printed.
+
+        ``variables`` are for its environment.
+        """
+        status = os.waitstatus_to_exitcode(int(self.ask(json.dumps([str(program), dict(variables)]))))
         return status, program.with_name(SAID).read_text(encoding="utf-8")
 
 
@@ -46,13 +51,15 @@ def main() -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            return _run(Path(json.loads(line)))
+            program, variables = json.loads(line)
+            return _run(Path(program), variables)
         print(os.waitpid(child, 0)[1], flush=True)
     return None
 
 
-def _run(program: Path) -> None:
+def _run(program: Path, variables: dict[str, str]) -> None:
     signal.alarm(LONG_S)
+    os.environ.update(variables)
     os.chdir(program.parent)
     said = os.open(SAID, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)

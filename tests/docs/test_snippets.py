@@ -17,7 +17,7 @@ a = 1
 ```python
 b = a
 ```
-<!-- not run: no c -->
+<!-- run with c, d -->
 ```python
 c
 ```
@@ -63,5 +63,7 @@ def test_a_program_that_fails_or_warns_is_noticed(programs: Programs, tmp_path: 
 
 
 def test_a_page_is_one_program_whose_lines_have_their_numbers() -> None:
-    assert [(block.line, block.is_run) for block in blocks_of(PAGE)] == [(2, True), (5, True), (9, False), (17, True)]
+    found = [(block.line, sorted(block.needs)) for block in blocks_of(PAGE)]
+    assert found == [(2, []), (5, []), (9, ["c", "d"]), (17, [])]
     assert program_of(PAGE).splitlines() == ["", "a = 1", "", "", "b = a", *[""] * 11, "print(b)"]
+    assert program_of(PAGE, frozenset("cd")).splitlines()[6:9] == ["", "", "c"]

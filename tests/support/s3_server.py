@@ -32,7 +32,7 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(directory: Path) -> Iterator[S3Server]:
+def s3_server(directory: Path, bucket: str = BUCKET) -> Iterator[S3Server]:
     """Run a server with an empty bucket; what it says goes to a file in ``directory``."""
     from pyarrow import fs  # noqa: PLC0415 - not every test of this package has it
 
@@ -42,7 +42,7 @@ def s3_server(directory: Path) -> Iterator[S3Server]:
         try:
             server = S3Server(_endpoint(process, log), log)
             client = fs.S3FileSystem(allow_bucket_creation=True, region="us-east-1", **server.options)
-            client.create_dir(BUCKET)
+            client.create_dir(bucket)
             yield server
         finally:
             process.terminate()
