@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore
 from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.runtime.arrivals import NOT_SEEN, Seen
 
 
 class Arrivals:
@@ -33,14 +34,20 @@ class Arrivals:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
 
-    def arm(self, queue: MessageQueue) -> None:
-        """Ask the next sender to a queue to ring. Look at the queue after this, not before."""
+    def arm(self, queue: MessageQueue) -> Seen:
+        """Ask the next sender to a queue to ring; return the queue as it is after this. Look after this, not before."""
         if self._loop is None:
             self._thread.start()
         self._loop = asyncio.get_running_loop()
+        self._wanted.set()
         with suppress(UnknownTopic):  # made later: the next look arms it
             self._bell.arm(queue)
-        self._wanted.set()
+            return self._bell.look(queue)
+        return NOT_SEEN
+
+    def news(self, seen: Mapping[MessageQueue, Seen]) -> list[MessageQueue]:
+        """Return the queues that are not any more as :meth:`arm` returned them."""
+        return self._bell.news(seen)
 
     def rest(self) -> None:
         """Let the thread sleep until the next :meth:`arm`: nobody waits for a message."""

@@ -17,6 +17,7 @@ from rmqclient.broker.request import Peer
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.runtime.arrivals import NOT_SEEN, Seen
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +50,10 @@ class HeldPulls:
     def __init__(self, store: MessageStore, looking: Looking, most: int) -> None:
         self._looking = looking
         self._most = most
-        self._arrivals = Arrivals(store, self._look_at_all)
+        self._arrivals = Arrivals(store, self._look_around)
         self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
-        self._ends: dict[MessageQueue, int] = {}
+        self._seen: dict[MessageQueue, Seen] = {}
+        """The queues of all pulls, as they were when every pull that waited was looked at."""
         self._by_peer: dict[Peer, set[Pull]] = {}
         self._not_allowed: set[Pull] = set()
         self._due: dict[Pull, None] = {}
@@ -92,6 +94,7 @@ class HeldPulls:
         peer, loop = pull.request.peer, asyncio.get_running_loop()
         timer = loop.call_later(min(pull.wait_s, LONGEST_WAIT_S), self._time_is_up, pull)
         self._by_queue.setdefault(pull.queue, {})[pull] = timer
+        self._seen.setdefault(pull.queue, NOT_SEEN)
         self.count += 1
         if peer not in self._by_peer:
             self._by_peer[peer] = set()
@@ -110,7 +113,7 @@ class HeldPulls:
         self.count -= 1
         if not held:
             del self._by_queue[pull.queue]
-            self._ends.pop(pull.queue, None)
+            del self._seen[pull.queue]
             if not self._by_queue:
                 self._arrivals.rest()
         self._by_peer.get(pull.request.peer, set()).discard(pull)
@@ -129,23 +132,21 @@ class HeldPulls:
     def _time_is_up(self, pull: Pull) -> None:
         self._answer(pull, self._looking.give_up(pull))
 
-    def _look_at_all(self) -> None:
-        """Find the pulls whose queues have grown, and begin to look for them."""
+    def _look_around(self) -> None:
+        """Find the pulls whose queues have grown, and begin to look for them. Of other queues it costs two words."""
         was_idle = not self._due
         try:
-            for queue in self._by_queue:
+            for queue in self._arrivals.news(self._seen):
                 self._find_due(queue)
         finally:  # whatever is due is looked at, or no later arrival would begin it
             if was_idle:
                 self._look_at_some()
 
     def _find_due(self, queue: MessageQueue) -> None:
-        self._arrivals.arm(queue)
+        seen = self._arrivals.arm(queue)
         end = self._looking.end(queue)
-        if self._ends.get(queue) != end:  # else every pull has been looked at since
-            self._ends[queue] = end
-            held = self._by_queue[queue]
-            self._due.update((pull, None) for pull in held if pull.is_allowed and pull.position < end)
+        self._due.update((pull, None) for pull in self._by_queue[queue] if pull.is_allowed and pull.position < end)
+        self._seen[queue] = seen
 
     def _look_at_some(self) -> None:
         for pull in list(islice(self._due, _AT_ONCE)):

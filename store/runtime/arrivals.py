@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol, TypeAlias
 
 from rmqclient.store import layout
 from rmqclient.store.kernel._kernel import Words
@@ -28,6 +29,13 @@ LONGEST_SLEEP_S = 0.5
 """A sender that is killed after it has published a message and before it rings leaves the sleepers asleep. So every
 thread that waits for messages looks again after this time."""
 
+Seen: TypeAlias = tuple[int, int]
+"""Where the slot of a queue is, and the queue offset of its next message as it was seen."""
+
+NOT_SEEN: Final[Seen] = (-1, -1)
+"""Of a queue that has to be looked at in any case."""
+
+_MAX_OFFSET = layout.QUEUE_SLOT.at["max_offset"]
 _WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
 _FOLLOWING_LANES = layout.RUNTIME_HEADER.at["following_lanes"]
 
@@ -77,6 +85,24 @@ class ArrivalBell(Bell):
         for queue in queues:
             self._words.set_bits(queue_slot_at(self._queues.slot(queue)) + _WAITING_LANES, 1 << self.lane)
         return heard
+
+    def look(self, queue: MessageQueue) -> Seen:
+        """Return what :meth:`news` compares a queue with. Raises UnknownTopic."""
+        at = queue_slot_at(self._queues.slot(queue))
+        return at, self._words.load(at + _MAX_OFFSET)
+
+    def news(self, seen: Mapping[MessageQueue, Seen]) -> list[MessageQueue]:
+        """Return the queues at which something has happened since they were armed and then looked at.
+
+        That is a message, or a sender that took this bell and has still to ring it, or never will. Either alone could
+        be missed: another thread that sleeps on this lane may have armed the queue again.
+        """
+        load, bell = self._words.load, 1 << self.lane
+        return [
+            queue
+            for queue, (at, end) in seen.items()
+            if at < 0 or load(at + _MAX_OFFSET) != end or not load(at + _WAITING_LANES) & bell
+        ]
 
     def arm_log(self) -> int:
         """Ask the next sender to any queue to ring; return :meth:`heard`."""

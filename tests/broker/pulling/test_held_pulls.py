@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ import pytest
 
 from rmqclient.broker.pulling import arrivals, held_pulls
 from rmqclient.remoting.bodies import Subscription
-from rmqclient.store import decode_records
-from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
+from rmqclient.store import MessageQueue, decode_records, layout
+from rmqclient.store.runtime.shared_state import queue_slot_at
+from tests.broker.pulling.room import PATIENCE_S, QUEUE, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 
 WAITING: dict[str, Any] = {"sysFlag": 2}
@@ -197,6 +198,106 @@ def test_a_pull_that_loses_its_queue_while_it_waits_is_not_fed(room: PullRoom) -
         assert (answer.code, answer.fields["nextBeginOffset"]) == (19, "0")
 
     asyncio.run(scenario())
+
+
+def test_a_message_lets_only_its_queue_be_looked_at(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [f"others-{number}" for number in range(20)]
+    for topic in others:
+        room.store.topics.create(topic, 1)
+        room.rules.subscriptions[topic] = Subscription(topic)
+    looked: list[MessageQueue] = []
+    end = room.room.end
+
+    def noted(queue: MessageQueue) -> int:
+        looked.append(queue)
+        return end(queue)
+
+    async def scenario() -> None:
+        # Given pulls of many queues, at each of which one message has come
+        client = Client()
+        for topic in [*others, TOPIC]:
+            assert room.ask(client, 0, topic=topic, **WAITING) is None
+        room.send("a")
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
+        assert room.ask(client, 1, **WAITING) is None
+        room.send("b")
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
+        assert room.ask(client, 2, **WAITING) is None
+        # When the next one comes, then the other queues are let alone
+        monkeypatch.setattr(room.room, "end", noted)
+        room.send("c")
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
+        assert {queue.topic for queue in looked} == {TOPIC}
+
+    asyncio.run(scenario())
+
+
+def test_a_sender_that_is_late_with_its_ring_does_not_leave_the_queue_without_a_bell(room: PullRoom) -> None:
+    room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "b")
+
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        room.send("a")
+        await passed_over(room, 1)
+        # Given that a sender whose message was looked at takes the bells of the queue only now, and rings them
+        bell = room.room._held._arrivals._bell
+        take_bells(room)
+        bell.ring()
+        await until_armed(room)
+        # Then the next message is heard of
+        room.send("b")
+        answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
+        assert [each.tags for each in decode_records(answer.body)] == ["b"]
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_waits_with_the_same_bell_keeps_no_message_from_a_pull(room: PullRoom) -> None:
+    async def scenario() -> None:
+        client = Client()
+        assert room.ask(client, 0, **WAITING) is None
+        await until_looked_at(room)
+        # When another process asks for the same bell between a message and the look at it
+        room.send("a")
+        room.room._held._arrivals._bell.arm(QUEUE)
+        assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
+
+    asyncio.run(scenario())
+
+
+def bells_at(room: PullRoom) -> int:
+    """Return where the word is whose bits are the bells that the next sender rings."""
+    return queue_slot_at(room.store.topics.slot(QUEUE)) + layout.QUEUE_SLOT.at["waiting_lanes"]
+
+
+def take_bells(room: PullRoom) -> None:
+    room.store.state.words.store(bells_at(room), 0)
+
+
+async def until_armed(room: PullRoom) -> None:
+    """Wait until the next sender has a bell to ring."""
+    await turns_until(lambda: room.store.state.words.load(bells_at(room)) != 0)
+
+
+async def until_looked_at(room: PullRoom) -> None:
+    """Ring, and wait until that was heard."""
+    looked: list[None] = []
+    arrivals_of = room.room._held._arrivals
+    look = arrivals_of._look
+    arrivals_of._look = lambda: looked.append(look())
+    arrivals_of._bell.ring()
+    await turns_until(lambda: bool(looked))
+
+
+async def turns_until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so."""
+
+    async def turn() -> None:
+        while not condition():
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(turn(), PATIENCE_S)
 
 
 async def passed_over(room: PullRoom, position: int) -> None:
