@@ -49,7 +49,7 @@ class ClusterClient:
         self._connections = Connections(
             None if url.tls is None else context_of(url.tls), url.timeout_s, self._requests.take, self._lost
         )
-        self.name_servers = NameServers(url.name_servers, self.call, url.timeout_s)
+        self.name_servers = NameServers(url.name_servers, self.call, self.submit, url.timeout_s)
         self.routes = Routes(url, self.name_servers, self._found)
         self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, self.routes.refresh, url.timeout_s)
         self._losses: Counter[str] = Counter()

@@ -1,12 +1,18 @@
-"""Name servers: who is asked for routes. One of them is asked, until it fails; then the next one."""
+"""Name servers: who is asked for routes. One of them is asked, until it fails; then the next one.
+
+One that does not answer has its share of the time, after which the next one is asked, too, and the first answer counts.
+So one that is silent keeps nobody from the next one, and one that is slow has all the time that the others leave.
+"""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable, Collection
+from queue import Empty, SimpleQueue
 from typing import Final
 
+from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import (
     BrokerUnreachable,
     ConnectionFull,
@@ -15,6 +21,7 @@ from rmqclient.errors import (
     RequestTimedOut,
     TlsFailed,
 )
+from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 
 FAILURES: Final = (BrokerUnreachable, RequestTimedOut, ConnectionFull)
@@ -24,17 +31,22 @@ _PAUSE_S: Final = 0.05
 _SHORTEST_S: Final = 0.05
 """What all name servers together have at least, also at the end of the time."""
 
+Submit = Callable[[str, Frame, Done, float], None]
+
 
 class NameServers:
-    """The name servers of a URL; for any thread.
+    """The name servers of a URL; for any thread but the I/O thread.
 
-    ``call`` asks one address, as :meth:`rmqclient.cluster.client.client.ClusterClient.call` does, and ``timeout_s`` is
-    how long that may take at most.
+    ``call`` and ``submit`` ask one address, as the methods of
+    :class:`rmqclient.cluster.client.client.ClusterClient` do, and ``timeout_s`` is how long that may take at most.
     """
 
-    def __init__(self, addresses: tuple[str, ...], call: Callable[..., Frame], timeout_s: float) -> None:
+    def __init__(
+        self, addresses: tuple[str, ...], call: Callable[..., Frame], submit: Submit, timeout_s: float
+    ) -> None:
         self.addresses = addresses
         self._call = call
+        self._submit = submit
         self._timeout_s = timeout_s
         self._current = random.randrange(len(addresses))
 
@@ -43,17 +55,20 @@ class NameServers:
 
         Raises NameServerUnreachable, and the error of an answer whose code is neither 0 nor in ``also``.
         """
-        failures: list[QueueError] = []
-        deadline = time.monotonic() + (timeout_s or self._timeout_s)
-        for left in range(len(self.addresses), 0, -1):  # each has its share of the time, so a silent one takes no more
-            current = self._current
-            share_s = max(deadline - time.monotonic(), _SHORTEST_S) / left
-            try:
-                return self._call(self.addresses[current], asked, share_s, also)
-            except FAILURES as error:
-                failures.append(error)
-                self._current = (current + 1) % len(self.addresses)
-        raise NameServerUnreachable("; ".join(map(str, failures))) from failures[-1]
+        asking = _Asking(self._submit, asked, max(timeout_s or self._timeout_s, _SHORTEST_S))
+        count, first = len(self.addresses), self._current
+        for turn in range(count):
+            number = (first + turn) % count
+            asking.ask(number, self.addresses[number])
+            if asking.wait(turns_left=count - turn):
+                break
+            self._current = (number + 1) % count
+        if asking.answer is None:
+            raise asking.unreachable()
+        self._current = asking.answered
+        if asking.answer.code and asking.answer.code not in also:
+            raise error_of(asking.answer, self.addresses[asking.answered])
+        return asking.answer
 
     def call_patiently(self, asked: Frame) -> Frame:
         """Return the answer of a name server, also of one that comes back within the time that a request may take.
@@ -83,3 +98,57 @@ class NameServers:
         if failures:
             raise failures[0]
         return answers
+
+
+class _Asking:
+    """One request to several name servers, one after the other, none of which is given up before the time is over."""
+
+    def __init__(self, submit: Submit, asked: Frame, timeout_s: float) -> None:
+        self._submit = submit
+        self._asked = asked
+        self._began = time.monotonic()
+        self._deadline = self._began + timeout_s
+        self._came: SimpleQueue[tuple[int, Frame | QueueError]] = SimpleQueue()
+        self._waiting: dict[int, str] = {}
+        self.failures: list[QueueError] = []
+        self.answer: Frame | None = None
+        self.answered = 0
+        """Number of the name server whose answer it is."""
+
+    def ask(self, number: int, address: str) -> None:
+        """Ask a name server."""
+        self._waiting[number] = address
+        left_s = max(self._deadline - time.monotonic(), _SHORTEST_S)
+        self._submit(address, self._asked, lambda came: self._came.put((number, came)), left_s)
+
+    def wait(self, turns_left: int) -> bool:
+        """Wait for an answer; False when the next name server is to be asked, if there is one.
+
+        That is when the last one that was asked has failed, or when its share of the time is over. Those before it are
+        waited for all along.
+        """
+        now = time.monotonic()
+        until = now + max(self._deadline - now, _SHORTEST_S) / turns_left
+        last = next(reversed(self._waiting))
+        while self._waiting and (last in self._waiting or turns_left == 1):
+            try:
+                number, came = self._came.get(timeout=max(until - time.monotonic(), 0))
+            except Empty:
+                break
+            del self._waiting[number]
+            if not isinstance(came, QueueError):
+                self.answer, self.answered = came, number
+                return True
+            if not isinstance(came, FAILURES):
+                raise came
+            self.failures.append(came)
+        return False
+
+    def unreachable(self) -> NameServerUnreachable:
+        """Return the error that nobody has answered in time."""
+        waited_s = time.monotonic() - self._began
+        silent = [RequestTimedOut(f"{each}: no answer in {waited_s:.3g} s") for each in self._waiting.values()]
+        failures = [*self.failures, *silent]
+        error = NameServerUnreachable("; ".join(map(str, failures)))
+        error.__cause__ = failures[-1]
+        return error

@@ -260,6 +260,31 @@ def test_silent_name_servers_together_cost_one_timeout() -> None:
         assert time.monotonic() - begun < 2
 
 
+@pytest.mark.parametrize("first", range(3))
+def test_a_slow_name_server_has_all_the_time_when_the_others_are_gone(first: int) -> None:
+    route = TopicRoute((RouteBroker("a", "C", {0: "h:1"}),), (RouteQueue("a", 1, 1, 6),)).encode()
+    asked: list[Frame] = []
+
+    def answer_late(frame: Frame) -> None:
+        if request_fields(frame)["topic"] == "orders":
+            asked.append(frame)
+            threading.Timer(1, slow.answer_to, (frame, response(frame, body=route))).start()
+
+    with (
+        scripted_cluster({ROUTE: answer_late}) as slow,
+        nobody_listens() as gone,
+        nobody_listens() as other,
+        client_of(address_of(gone), slow.address, address_of(other), rest="?timeout=1.5") as client,
+    ):
+        # Given a name server that needs two thirds of the time, and two that are gone, whichever is asked first
+        client.name_servers._current = first
+        # When a route is asked for, then the slow one is asked once, and waited for
+        assert len(client.routes.publish_queues("orders")) == 1
+        assert len(asked) == 1
+        # And it is asked first from then on
+        assert client.name_servers._current == 1
+
+
 def test_all_name_servers_gone_is_one_error_that_names_each() -> None:
     with nobody_listens() as one, nobody_listens() as other:
         hosts = [address_of(one), address_of(other)]
