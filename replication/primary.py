@@ -12,7 +12,7 @@ from rmqclient.errors import CannotListen
 from rmqclient.replication.acks.connected import Connections
 from rmqclient.replication.acks.keeper import Keeper
 from rmqclient.replication.returning.fencing import Telling
-from rmqclient.replication.sender import Sender
+from rmqclient.replication.sender import Sender, Strangers
 from rmqclient.store import MessageStore
 from rmqclient.store.settings.replication import ASYNC, Replication
 
@@ -36,7 +36,7 @@ class Primary:
         self._senders: list[Sender] = []
         self._telling = Telling(store)
         self._list = Connections(store, self.connections)
-        self._strangers: set[str] = set()
+        self._strangers = Strangers()
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)

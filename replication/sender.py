@@ -33,6 +33,9 @@ from rmqclient.store.settings.lineage import note_followed, read_lineage
 
 _log = logging.getLogger(__name__)
 
+MOST_STRANGERS: Final = 256
+"""Hosts of stock replicas that are refused until they are empty."""
+
 _READ_BYTES: Final = 4096
 _TELL_S: Final = 1.0
 """How often a replica of this library is told where the log of its primary ends."""
@@ -47,11 +50,11 @@ class Sender:
         connection: socket.socket,
         name: str,
         told: Callable[[], None],
-        strangers: set[str] | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         """``told`` is called after each report, and when the connection has ended.
 
-        ``strangers`` are the hosts of stock replicas that have had bytes which are not from here.
+        ``strangers`` are those of all connections.
         """
         self.name = name
         """Where the replica connects from."""
@@ -70,7 +73,7 @@ class Sender:
         """Which copy follows; empty for a stock replica, and for one that only looks."""
         self._wire = STOCK
         self._told = told
-        self._strangers = set() if strangers is None else strangers
+        self._strangers = Strangers() if strangers is None else strangers
         self._sent_to = 0
         self._store = store
         self._socket = connection
@@ -174,10 +177,10 @@ class Sender:
         """
         is_empty, is_too_much = end == 0, end > self._store.state.published_to
         if is_empty:
-            self._strangers.discard(self.identity)
+            self._strangers.forget(self.identity)
         elif is_too_much:
             self._strangers.add(self.identity)
-        elif self.identity in self._strangers:
+        elif self._strangers.has(self.identity):
             raise ConnectionError(f"it had bytes that are not from here; empty its store, which ends at {end}")
         self._take(end)
 
@@ -242,3 +245,41 @@ class Sender:
             return files.read(base, offset - base, count)
         except FileNotFoundError:
             return b""
+
+
+class Strangers:
+    """Hosts of stock replicas that have had bytes which are not from here. Safe for threads.
+
+    A slave that is refused comes again every few seconds, so of too many hosts the one that has not come for longest
+    is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, None] = {}
+        """In the order in which they came last."""
+        self._lock = threading.Lock()
+
+    def add(self, host: str) -> None:
+        """Note a host."""
+        with self._lock:
+            self._hosts.pop(host, None)
+            self._hosts[host] = None
+            while len(self._hosts) > MOST_STRANGERS:
+                oldest = next(iter(self._hosts))
+                del self._hosts[oldest]
+                _log.warning(
+                    "slave %s had bytes that are not from here, and is forgotten: too many others have", oldest
+                )
+
+    def has(self, host: str) -> bool:
+        """Tell whether a host was noted, which has come again."""
+        with self._lock:
+            if host not in self._hosts:
+                return False
+            self._hosts[host] = self._hosts.pop(host)
+            return True
+
+    def forget(self, host: str) -> None:
+        """Note that a host has nothing any more."""
+        with self._lock:
+            self._hosts.pop(host, None)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient.errors import StoreInUse
+from rmqclient.replication import sender as sender_module
 from rmqclient.replication.acks.followers import acknowledged
 from rmqclient.replication.frames import OURS, FrameReader, report
 from rmqclient.replication.handshake import Wants, greet, hello_of
@@ -61,6 +62,34 @@ def test_a_slave_that_reported_too_much_is_refused_until_it_is_empty(store: Mess
             slave.sendall(report(end + 100))
             (frame, *_) = FrameReader().feed(slave.recv(1 << 16))
             assert frame.offset == end + 100
+
+
+def test_of_slaves_that_reported_too_much_those_that_came_last_are_known(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender_module, "MOST_STRANGERS", 3)
+    end = store.state.published_to
+    with Primary(store, "127.0.0.1", 0) as primary:
+        address = primary.start()
+        # Given two slaves with bytes that this store has lost, of which the first one comes again when the log has them
+        assert reported(address, "127.0.0.2", end + 100) == b""
+        assert reported(address, "127.0.0.3", end + 100) == b""
+        fill(store, 5, first=5)
+        assert reported(address, "127.0.0.2", end + 100) == b""
+
+        # When two others report too much, then the one that was silent for longest is forgotten, and only that one
+        assert reported(address, "127.0.0.4", end + 1_000_000) == b""
+        assert reported(address, "127.0.0.5", end + 1_000_000) == b""
+        assert reported(address, "127.0.0.2", end + 100) == b""
+        assert reported(address, "127.0.0.4", end + 100) == b""
+        assert reported(address, "127.0.0.3", end + 100) != b""
+
+
+def reported(address: tuple[str, int], host: str, end: int) -> bytes:
+    """Connect from a host as a slave whose log goes so far; return what is sent to it, nothing if it is refused."""
+    with socket.create_connection(address, 60, (host, 0)) as slave:
+        slave.sendall(report(end))
+        return slave.recv(1 << 16)
 
 
 def test_a_store_that_only_looks_takes_the_acks_of_a_replica_not_away(store: MessageStore, tmp_path: Path) -> None:
