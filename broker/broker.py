@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
@@ -43,12 +44,14 @@ class Broker:
         self.counters = Counters()
         self.topics = Topics(store, settings)
         self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        awaited = Awaited(settings.limits.awaited_topics, self.counters)
         self.groups = GroupsRoom(
             store,
             self.topics,
             self.group_settings,
             settings.broker_name,
             self.counters,
+            awaited,
             read_only=settings.read_only,
         )
         self.producing = Producing(
@@ -69,7 +72,7 @@ class Broker:
             memory_percent=settings.memory_percent if reads_elsewhere else None,
         )
         rooms: Sequence[Room] = (
-            NameServer(self.topics, settings, clients.note_awaited, is_replica=store.is_replica),
+            NameServer(self.topics, settings, awaited.note, is_replica=store.is_replica),
             KvSettings(settings.root, read_only=settings.read_only),
             self.groups,
             self.producing,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -24,11 +23,6 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageQueue
 
 _log = logging.getLogger(__name__)
-
-_AWAITED_S = 65.0
-"""A client asks for the route of a topic that is not there every 30 s. [ClientConfig.pollNameServerInterval]"""
-_MOST_AWAITED = 256
-"""Topics of a connection."""
 
 MOST_KEPT_BYTES = 256 << 20
 """What the heartbeats of all clients may take."""
@@ -56,7 +50,6 @@ class Clients:
         self._consumers: dict[str, dict[Peer, Consumer]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
-        self._awaited: dict[Peer, dict[str, float]] = {}
         self._kept: dict[Peer, int] = {}  # bytes that the last heartbeat of each connection takes
         self._kept_bytes = 0
         self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
@@ -160,22 +153,6 @@ class Clients:
         """Return the member of a group that has a connection."""
         return self._consumers.get(group, {}).get(peer)
 
-    def note_awaited(self, peer: Peer, topic: str) -> None:
-        """Note that a connection has asked for the route of a topic that is not there.
-
-        A consumer of it sends no heartbeat before it has a route of any topic.
-        """
-        if peer not in self._awaited:
-            self._awaited[peer] = {}
-            peer.when_closed(lambda: self._forget_awaited(peer))
-        awaited = self._awaited[peer]
-        if topic in awaited or len(awaited) < _MOST_AWAITED:
-            awaited[topic] = time.monotonic()
-
-    def awaits(self, peer: Peer, topic: str) -> bool:
-        """Tell whether a connection was there before a topic was made, and waited for it."""
-        return time.monotonic() < self._awaited.get(peer, {}).get(topic, -math.inf) + _AWAITED_S
-
     def begin(self, peer: Peer, queue: MessageQueue) -> int | None:
         """Return where a connection begins in a queue as a broadcast consumer; None when it has begun, or is none."""
         for group in self._groups_of.get(peer, ()):
@@ -221,9 +198,6 @@ class Clients:
             raise AnswerError(ResponseCode.SYSTEM_BUSY, f"{text}; at most {MOST_KEPT_BYTES:,}")
         self._kept[peer] = size
         self._kept_bytes += more
-
-    def _forget_awaited(self, peer: Peer) -> None:
-        self._awaited.pop(peer, None)
 
     def _close(self, peer: Peer) -> None:
         self._said.pop(peer, None)

@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.allocation.strategy import in_order_of_members
 from rmqclient.broker.clients import heartbeats
+from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed
@@ -66,6 +67,7 @@ class GroupsRoom:
         settings: GroupSettings,
         broker_name: str,
         counters: Counters,
+        awaited: Awaited,
         *,
         read_only: bool = False,
     ) -> None:
@@ -78,6 +80,7 @@ class GroupsRoom:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seats = Seats(store, self._rang)
         self._begins = Begins(store)
+        self.awaited = awaited
         self.clients = Clients(self)
         allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
         self.leases = Leases(store, self._seats, self.clients, allocations, broker_name, counters)
@@ -126,7 +129,7 @@ class GroupsRoom:
 
     def joined(self, consumer: Consumer) -> None:
         """Give a member its seats, and take back those of topics that it subscribes to no more."""
-        self._begins.note(consumer, functools.partial(self.clients.awaits, consumer.peer))
+        self._begins.note(consumer, functools.partial(self.awaited.awaits, consumer.peer))
         if consumer.shares_queues and not self._is_read_only:
             for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
                 self._topics_of[consumer].discard(topic)

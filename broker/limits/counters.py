@@ -27,6 +27,7 @@ class Refusal(enum.Enum):
     BUSY = "requests over the bytes in flight"
     ANSWER = "answers that cannot be sent"
     HELD_PULL = "held pulls over the limit"
+    AWAITED = "awaited topics over the limits"
     HEARTBEAT = "heartbeats over the limits"
     COMMIT = "commits of offsets"
     ACCESS = "requests without permission"

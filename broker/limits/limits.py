@@ -50,6 +50,9 @@ class Limits:
     held_pulls: int = 50_000
     """Pulls of all clients that wait for messages; one more gets SYSTEM_BUSY, after which clients wait for a while."""
 
+    awaited_topics: int = 100_000
+    """Topics of all clients that are not there and were asked for; one more is not remembered as awaited."""
+
     frame_s: float = 60.0
     """How long a client may take from the first byte of a frame to its last."""
 

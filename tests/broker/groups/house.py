@@ -141,11 +141,11 @@ class Client:
 class House:
     """A broker over a store, on an event loop that runs while a request is answered."""
 
-    def __init__(self, root: Path, store: MessageStore) -> None:
+    def __init__(self, root: Path, store: MessageStore, **settings: Any) -> None:
         self.root = root
         self.store = store
         self.loop = asyncio.new_event_loop()
-        self.broker = Broker(store, ServeSettings(root))
+        self.broker = Broker(store, ServeSettings(root, **settings))
         self.groups: GroupsRoom = self.broker.groups
 
     def client(self, client_id: str, host: str = "10.0.0.9") -> Client:
@@ -201,10 +201,10 @@ class House:
 
 
 @contextmanager
-def house_of(root: Path) -> Iterator[House]:
+def house_of(root: Path, **settings: Any) -> Iterator[House]:
     """Open a store, and serve it."""
     with open_store(root) as store:
-        house = House(root, store)
+        house = House(root, store, **settings)
         try:
             yield house
         finally:

@@ -62,8 +62,8 @@ def test_only_a_name_that_a_topic_can_have_is_remembered_as_awaited(client: Aski
     waiting = AskingPeer()
     for topic in ("later", "x" * 200_000, "no topic/", ""):
         assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic, peer=waiting).code == 17
-    clients = client.broker.groups.clients
-    assert [topic for topic in ("later", "x" * 200_000, "no topic/", "") if clients.awaits(waiting, topic)] == ["later"]
+    awaited = client.broker.groups.awaited
+    assert [topic for topic in ("later", "x" * 200_000, "no topic/", "") if awaited.awaits(waiting, topic)] == ["later"]
 
 
 def test_new_topics_can_be_made_by_their_first_message(client: Asking) -> None:

@@ -22,6 +22,9 @@ WAITING = "tests/replication/test_waiting_sends.py"
 RECEIVING = "replication/receiving.py"
 REPLICA_LOG = "store/append/replica_log.py"
 
+HELD_PULLS = "tests/broker/pulling/test_held_pulls.py"
+AWAITED = "tests/broker/groups/test_awaited.py"
+STRANGERS = "tests/replication/troubles/test_strangers.py"
 NAMED_BY_PLACE = "tests/broker/access/test_named_by_place.py"
 
 FAULTS = [
@@ -319,7 +322,7 @@ FAULTS = [
         file="replication/sender.py",
         old="        self.identity, self.is_flushed = self._copy or self.name,",
         new="        self.identity, self.is_flushed = theirs.copy,",
-        tests="tests/replication/troubles/test_strangers.py",
+        tests=STRANGERS,
         select="only_looks",
     ),
     Fault(
@@ -327,8 +330,64 @@ FAULTS = [
         file="replication/sender.py",
         old="            self._strangers.add(self.identity)\n",
         new="            pass\n",
-        tests="tests/replication/troubles/test_strangers.py",
-        select="reported_too_much",
+        tests=STRANGERS,
+        select="refused_until_it_is_empty",
+    ),
+    Fault(
+        name="any number of slaves whose bytes are not from here is remembered",
+        file="replication/sender.py",
+        old="            while len(self._hosts) > MOST_STRANGERS:\n",
+        new="            while False:\n",
+        tests=STRANGERS,
+        select="came_last",
+    ),
+    Fault(
+        name="a slave that comes again and again is forgotten before one that is silent",
+        file="replication/sender.py",
+        old="            self._hosts[host] = self._hosts.pop(host)\n",
+        new="",
+        tests=STRANGERS,
+        select="came_last",
+    ),
+    Fault(
+        name="all connections together may wait for any number of topics",
+        file="broker/clients/awaited.py",
+        old="        if len(topics) < MOST_OF_ONE and self.count < self._most:\n",
+        new="        if len(topics) < MOST_OF_ONE:\n",
+        tests=AWAITED,
+        select="one_more_topic",
+    ),
+    Fault(
+        name="topics for which a connection waited count when it has ended",
+        file="broker/clients/awaited.py",
+        old="        self.count -= len(self._asked.pop(peer, {}))\n",
+        new="        self._asked.pop(peer, {})\n",
+        tests=AWAITED,
+        select="that_ends_makes_room",
+    ),
+    Fault(
+        name="topics that nobody asks for any more keep others out",
+        file="broker/clients/awaited.py",
+        old="            self._forget_silent(now)\n",
+        new="            pass\n",
+        tests=AWAITED,
+        select="asked_for_again",
+    ),
+    Fault(
+        name="a queue whose bell a late sender has taken is not armed again",
+        file="store/runtime/arrivals.py",
+        old=" or not load(at + _WAITING_LANES) & bell\n",
+        new="\n",
+        tests=HELD_PULLS,
+        select="late_with_its_ring",
+    ),
+    Fault(
+        name="a message at a queue that somebody else has armed again is not looked at",
+        file="store/runtime/arrivals.py",
+        old="if at < 0 or load(at + _MAX_OFFSET) != end or ",
+        new="if at < 0 or ",
+        tests=HELD_PULLS,
+        select="same_bell",
     ),
     Fault(
         name="two processes send the log of one store",
