@@ -4,6 +4,6 @@
 ``python -m benchmarks render`` writes ``docs/results/benchmarks.md`` from the results of the last runs. No benchmark
 passes or fails: each figure is shown beside its target.
 
-``sending``, ``consuming``, ``starting`` and ``spark`` hold the benchmarks. The files beside them hold what the
-benchmarks share: how they measure, what they run in child processes, and how they report.
+``sending``, ``consuming``, ``starting``, ``growing`` and ``spark`` hold the benchmarks. The files beside them hold what
+the benchmarks share: how they measure, what they run in child processes, and how they report.
 """

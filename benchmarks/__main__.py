@@ -8,8 +8,9 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import cluster, report, spark
+from benchmarks import cluster, report, spark, targets
 from benchmarks.consuming import consume, key_order, latency, rebalance, request, steps, table, tag_filter
+from benchmarks.growing import growth
 from benchmarks.measure import Benchmark, Size, working_directory
 from benchmarks.sending import append, compression, once, replication, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
@@ -28,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         replication,
         once,
         scale,
+        growth,
         start,
         scrape,
         top,
@@ -60,7 +62,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results: Path, page: Path) -> None:
     """Run the named benchmarks; without a name, all.
 
-    The name "render" writes docs/results/benchmarks.md from the results of the last full runs.
+    The name "render" writes docs/results/benchmarks.md and targets.md from the results of the last full runs.
     """
     console = Console()
     if quick:
@@ -76,9 +78,11 @@ def main(names: tuple[str, ...], *, quick: bool, directory: Path | None, results
 
 
 def render(results: Path, page: Path) -> None:
-    """Write the page from the existing results, in the order of the benchmarks."""
+    """Write the page from the existing results, in the order of the benchmarks, and that of the targets beside it."""
     paths = [path for name in BENCHMARKS if (path := results / f"{name}.json").exists()]
-    page.write_text(report.page([report.read(path) for path in paths]), encoding="utf-8")
+    reports = {(each := report.read(path)).benchmark: each for path in paths}
+    page.write_text(report.page(reports.values()), encoding="utf-8")
+    page.with_name(targets.PAGE).write_text(targets.page(reports), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 from benchmarks.machine import REPOSITORY, file_system
+from rmqclient import StoreConfig
 
 P = TypeVar("P")
 
@@ -159,6 +160,24 @@ def at_most(limit: float) -> Target:
 def in_bytes(body_bytes: int) -> str:
     """Return the name of a body size: ``100 B``, ``4 KiB``."""
     return f"{body_bytes >> 10} KiB" if body_bytes >= 1024 else f"{body_bytes} B"
+
+
+def amount(byte_count: int) -> str:
+    """Return a number of bytes in words: ``512 MiB``, ``10 GiB``."""
+    return f"{byte_count / 2**30:.0f} GiB" if byte_count >= 1 << 30 else f"{byte_count / 2**20:.0f} MiB"
+
+
+def has_room(needed: int, what: str, directory: Path, samples: Samples) -> bool:
+    """Tell whether so many bytes can be written; note what is not measured otherwise.
+
+    A store removes its oldest files from a disk that is too full, so not all of a disk is room.
+    """
+    disk = shutil.disk_usage(directory)
+    most_used = (disk.used + disk.free) * StoreConfig().retention.disk_clean_forcibly_percent // 100
+    room = max(0, most_used - disk.used)
+    if room < needed:
+        samples.note(f"Not measured, {what}: the disk has room for {amount(room)}, less than {amount(needed)}.")
+    return room >= needed
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def _targets(report: Report) -> tuple[list[str], list[list[str]]]:
     rows = [
         [
             _label(figure),
-            _shown_target(target, figure.unit),
+            shown_target(target, figure.unit),
             shown(figure.median, figure.unit),
             _verdict(figure, target),
         ]
@@ -141,7 +141,8 @@ def _cell(figure: Figure) -> str:
     return f"{median} ({_three_digits(figure.low / factor)} to {_three_digits(figure.high / factor)})"
 
 
-def _shown_target(target: Target, unit: Unit) -> str:
+def shown_target(target: Target, unit: Unit) -> str:
+    """The limit and its side: ``≥ 5.00 M/s``."""
     return f"{'≥' if target.at_least else '≤'} {shown(target.limit, unit)}"
 
 

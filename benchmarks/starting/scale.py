@@ -6,13 +6,25 @@ very many queues is also opened, by a process of its own, after all other proces
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import traffic
 from benchmarks.child import Child, alone
-from benchmarks.measure import WARMED, Benchmark, Samples, Size, at_least, at_most, cost_ns, rate, scratch, touch_pages
+from benchmarks.measure import (
+    WARMED,
+    Benchmark,
+    Samples,
+    Size,
+    amount,
+    at_least,
+    at_most,
+    cost_ns,
+    has_room,
+    rate,
+    scratch,
+    touch_pages,
+)
 from rmqclient import StoreConfig
 
 SENT = "send"
@@ -61,9 +73,9 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
             with scratch(directory, _writes(parameters)) as root:
                 _measure(parameters, root, queues, traffic.TOPIC, _queues(queues), samples)
     _compare(samples, _queues(parameters.queues[-1]), _queues(parameters.queues[0]))
-    if _has_room(_queue_bytes(parameters.very_many), _queues(parameters.very_many), directory, samples):
+    if has_room(_queue_bytes(parameters.very_many), _queues(parameters.very_many), directory, samples):
         _measure_very_many(parameters, directory, samples)
-    if _has_room(2 * parameters.log_bytes, f"behind {_amount(parameters.log_bytes)}", directory, samples):
+    if has_room(2 * parameters.log_bytes, f"behind {amount(parameters.log_bytes)}", directory, samples):
         _measure_long_log(parameters, directory, samples)
 
 
@@ -94,7 +106,7 @@ def _measure_very_many(parameters: Parameters, directory: Path, samples: Samples
 
 def _measure_long_log(parameters: Parameters, directory: Path, samples: Samples) -> None:
     """Send into two stores in turn: an empty one, and one with a large topic of other messages."""
-    long_log = _amount(parameters.log_bytes)
+    long_log = amount(parameters.log_bytes)
     with scratch(directory, parameters.log_bytes) as root:
         alone(Child(traffic.send_bulk, root, parameters.log_bytes, "bulk"))
         for turn in range(parameters.repetitions):
@@ -118,13 +130,6 @@ def _compare(samples: Samples, large: str, small: str) -> None:
         samples.add_ratio(f"{name}, to {small}", large, (name, large), (name, small), FLAT)
 
 
-def _has_room(needed: int, what: str, directory: Path, samples: Samples) -> bool:
-    free = shutil.disk_usage(directory).free
-    if free < needed:
-        samples.note(f"Not measured, {what}: the disk has {_amount(free)} free, less than {_amount(needed)}.")
-    return free >= needed
-
-
 def _queue_bytes(queues: int) -> int:
     """Return somewhat more bytes than the consume queue files of the queues reserve."""
     return queues * (StoreConfig().consume_queue_file_bytes + 4096) + (1 << 30)
@@ -141,10 +146,6 @@ def _writes(parameters: Parameters) -> int:
 
 def _queues(number: int) -> str:
     return f"{number:,} queue{'s' * (number > 1)}"
-
-
-def _amount(byte_count: int) -> str:
-    return f"{byte_count / 2**30:.0f} GiB" if byte_count >= 1 << 30 else f"{byte_count / 2**20:.0f} MiB"
 
 
 BENCHMARK = Benchmark(
