@@ -65,10 +65,12 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
         for consumer in consumers:
             kills["kills of consumers"] += _killed(consumer)
         _ended(sender)
-    last = _started(_consume, root)
     with Sampler(root) as sampler:
-        is_done = _wait(lambda: _is_finished(sampler.sample()))
-        _killed(last)
+        last = _started(_consume, root)
+        try:
+            is_done = _wait(lambda: is_finished(sampler.sample()))
+        finally:
+            _killed(last)
         sample = sampler.sample()
     if not is_done:
         result.problems.append(f"after {_LIMIT_S:.0f} s not all messages were handled")
@@ -178,9 +180,12 @@ def _struck(truth: Truth, journal: Path) -> int:
     return sum(each.struck() for both in fates for each in both)
 
 
-def _is_finished(sample: Sample) -> bool:
-    groups = by_group(sample).values()
-    return sample.timer.waiting == 0 and all(each.lag == 0 and each.in_flight == 0 for each in groups)
+def is_finished(sample: Sample) -> bool:
+    """Tell whether both groups, which are there when a consumer has begun, have nothing left to do."""
+    groups = by_group(sample)
+    are_there = groups.keys() >= {(ORDERED, TOPIC), (SIDE, TOPIC)}
+    is_done = sample.timer.waiting == 0 and all(each.lag == 0 and each.in_flight == 0 for each in groups.values())
+    return are_there and is_done
 
 
 def _started(target: Callable[[Path], None], root: Path) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmqclient.metrics import GroupTotals, Sample, by_group
+from rmqclient import Producer
+from rmqclient.metrics import GroupTotals, Sample, Sampler, by_group
 from tests.torture.kills import counters
 
 UNKILLED = 5
@@ -30,13 +32,10 @@ def test_random_kills_leave_counters_that_count_each_message_once(tmp_path: Path
 def test_the_rig_notices_a_message_that_is_counted_by_another_fate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wrong(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
-        totals = by_group(sample)
-        found = totals[counters.ORDERED, counters.TOPIC]
-        wrongly = replace(found, handled=found.handled - 1, retried=found.retried + 1)
-        return {**totals, (counters.ORDERED, counters.TOPIC): wrongly}
+    def wrong(found: GroupTotals) -> GroupTotals:
+        return replace(found, handled=found.handled - 1, retried=found.retried + 1)
 
-    monkeypatch.setattr(counters, "by_group", wrong)
+    monkeypatch.setattr(counters, "by_group", with_one_changed(counters.ORDERED, wrong))
     result = counters.run(7, 1, tmp_path)
     told = [problem.split(":")[0] for problem in result.problems]
     assert told == [f"{counters.ORDERED} at first"] * 2 + [counters.ORDERED]
@@ -46,11 +45,27 @@ def test_the_rig_notices_a_message_that_is_counted_by_another_fate(
 def test_the_rig_notices_failed_attempts_that_are_not_counted_or_counted_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    def wrong(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
-        totals = by_group(sample)
-        found = totals[counters.SIDE, counters.TOPIC]
-        return {**totals, (counters.SIDE, counters.TOPIC): replace(found, failed=times * found.failed)}
+    def wrong(found: GroupTotals) -> GroupTotals:
+        return replace(found, failed=times * found.failed)
 
-    monkeypatch.setattr(counters, "by_group", wrong)
+    monkeypatch.setattr(counters, "by_group", with_one_changed(counters.SIDE, wrong))
     result = counters.run(UNKILLED, 1, tmp_path)
     assert [problem.split(":")[0] for problem in result.problems] == [counters.SIDE]
+
+
+def with_one_changed(
+    group: str, change: Callable[[GroupTotals], GroupTotals]
+) -> Callable[[Sample], dict[tuple[str, str], GroupTotals]]:
+    """Return what gives the totals of all groups, one of them changed once it is there."""
+
+    def totals(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+        return {key: change(each) if key == (group, counters.TOPIC) else each for key, each in by_group(sample).items()}
+
+    return totals
+
+
+def test_the_rig_waits_for_groups_that_are_not_there_yet(tmp_path: Path) -> None:
+    with Producer(tmp_path / "store") as producer:
+        producer.create_topic(counters.TOPIC, 1)
+        with Sampler(tmp_path / "store") as sampler:
+            assert not counters.is_finished(sampler.sample())
