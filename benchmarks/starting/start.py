@@ -98,9 +98,12 @@ def _supervisor(root: Path, environment: Mapping[str, str]) -> Iterator[subproce
 
 
 def _wait_until_ready(table: WorkerTable, supervisor: subprocess.Popen[bytes]) -> WorkerStatus:
-    """Wait until the only worker is ready. Raises RuntimeError if the supervisor ends or it takes too long."""
+    """Wait until the only worker is ready. Raises RuntimeError if the supervisor ends or it takes too long.
+
+    The supervisor notes which process it is, perhaps after the worker has said that it is ready.
+    """
     deadline = time.monotonic() + _LONGEST_WAIT_S
-    while (status := table.status(0)).state is not WorkerState.READY:
+    while (status := table.status(0)).state is not WorkerState.READY or not status.pid:
         if supervisor.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("`rmq run` has no ready worker")
         time.sleep(_LOOK_INTERVAL_S)
