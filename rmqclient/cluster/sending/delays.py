@@ -59,7 +59,7 @@ class Delays:
         """
         if delay_level or not due_ms or self.have_timer(topic):
             return self.properties(topic, delay_level, due_ms)
-        wait_ms = due_ms - time.time_ns() // 1_000_000
+        wait_ms = due_ms + -time.time_ns() // 1_000_000  # rounded up, as the time that is due was
         return {"DELAY": str(next((level for level in _LEVELS if delay_ms(level) >= wait_ms), _LEVELS[-1]))}
 
     def have_timer(self, topic: str) -> bool:

@@ -17,7 +17,7 @@ from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.message import MessageQueue, ReceivedMessage
 from rmqclient.opening import open_backend
 from rmqclient.remoting.table import request_fields
-from rmqclient.store import decode_records
+from rmqclient.store import clock, decode_records
 from tests.cluster.sending.conftest import SEND, properties_of
 from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
@@ -101,6 +101,19 @@ def test_brokers_without_a_timer_get_the_next_longer_level(delay_s: float, level
         Retries(backend, "shop", RetryPolicy(delays=(delay_s,)), "me@1").send_back(received(), failed())
         (asked,) = cluster.asked(SEND)
     assert properties_of(asked)["DELAY"] == level
+
+
+def test_a_delay_of_a_level_is_that_level_also_when_the_broker_is_known_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with opened(version=OLD) as (cluster, backend):
+        retries = Retries(backend, "shop", RetryPolicy(delays=(1,)), "me@1")
+        retries.send_back(received(), failed())
+        monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_300_000)
+        monkeypatch.setattr(clock, "wall_ns", time.time_ns)
+        retries.send_back(received(), failed())
+        asked = cluster.asked(SEND)
+    assert [properties_of(each)["DELAY"] for each in asked] == ["1", "1"]
 
 
 def test_no_delay_is_no_delay() -> None:
