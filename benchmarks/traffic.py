@@ -206,5 +206,6 @@ def watch(consumer: PushConsumer, total: int) -> Span:
         elif time.monotonic() > progress_at + _LONGEST_STALL_S:
             raise TimeoutError(f"{looks[-1][1]} of {total} messages handled, and no more for {_LONGEST_STALL_S} s")
     under_way = [look for look in looks if 0 < look[1] < total]
-    first, last = (under_way[0], under_way[-1]) if len(under_way) > 1 else (looks[0], looks[-1])
+    seen = (under_way[0], under_way[-1]) if under_way else (looks[0], looks[-1])
+    first, last = seen if seen[0][1] < seen[1][1] else (looks[0], looks[-1])
     return Span(messages=last[1] - first[1], record_bytes=0, begun_ns=first[0], ended_ns=last[0])

@@ -180,13 +180,13 @@ def test_a_closed_client_refuses_everything_and_closes_again() -> None:
 
 
 def test_closing_takes_bounded_time_though_a_broker_is_silent() -> None:
-    with scripted_cluster() as cluster, client_of(cluster.address, rest="?timeout=0.5") as client:
+    with scripted_cluster() as cluster, client_of(cluster.address, rest="?timeout=2") as client:
         client.routes.of("orders")
         client.add_producer("tills")
         cluster.script[RequestCode.UNREGISTER_CLIENT.value] = lambda _: None
         begun = time.monotonic()
         client.close()
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 12
 
 
 def test_client_ids_differ_and_name_the_unit() -> None:

@@ -16,7 +16,7 @@ import pytest
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin, QueueLag
 from rmqclient.store import MessageStore, open_store
-from tests.groups.processes.member import GROUP, TOPIC
+from tests.groups.processes.member import GROUP, PAUSING, TOPIC
 from tests.support.host.load import slowdown
 
 
@@ -144,20 +144,21 @@ def test_a_member_stopped_past_its_lease_loses_its_queues_and_its_late_acknowled
     store: MessageStore,
 ) -> None:
     # Given a member that is stopped while it handles a message
-    send(store, 1)
-    with members(store, 1, lease_ms=1_000, pause_s=0.5) as (stopped,):
+    send(store, 1, PAUSING)
+    with members(store, 1, lease_ms=1_000) as (stopped,):
         wait_for(lambda: stopped.names("start"), "the message is being handled")
         stopped.send_signal(signal.SIGSTOP)
+        assert not stopped.names("end")
 
         # When another one takes over after the lease, handles the message and acknowledges it
         other = Member(store.root, 9, 1_000, 0.0)
-        wait_for(lambda: other.names("end") == ["m0"], "the message is handled again")
+        wait_for(lambda: other.names("end") == ["pausing0"], "the message is handled again")
         wait_for(lambda: is_finished(store), "it is acknowledged")
         before = [(queue.queue_id, queue.committed_offset) for queue in queues(store)]
 
         # Then the late acknowledgement changes nothing, and the member knows
         stopped.send_signal(signal.SIGCONT)
-        wait_for(lambda: stopped.names("end") == ["m0"], "the stopped handler has ended")
+        wait_for(lambda: stopped.names("end") == ["pausing0"], "the stopped handler has ended")
         names = send(store, 40, prefix="later")
         wait_for(lambda: is_finished(store), "both work on")
         other.stop()

@@ -1,7 +1,7 @@
 """A consumer process for the tests of groups.
 
 ``python -m tests.groups.processes.member ROOT JOURNAL [LEASE_MS] [PAUSE_S] [THREADS]``. The handler of a message
-``slow`` never returns.
+``slow`` never returns, that of one whose name begins with ``pausing`` takes four seconds.
 
 It writes a line to JOURNAL, with one ``write``, for each start and end of a handler call, and ``ready`` when its
 consumer has started. SIGTERM ends it orderly.
@@ -23,7 +23,7 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 
 TOPIC, GROUP = "orders", "billing"
-SLOW = "slow"
+SLOW, PAUSING = "slow", "pausing"
 
 
 def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 0.0, threads: int = 1) -> None:
@@ -41,8 +41,8 @@ def main(root: str, journal_path: str, lease_ms: int = 10_000, pause_s: float = 
         write("start", name, message.queue_id, message.queue_offset, message.delivery_attempt)
         if name == SLOW:
             threading.Event().wait()
-        if pause_s:
-            time.sleep(pause_s)
+        if pause := 4.0 if name.startswith(PAUSING) else pause_s:
+            time.sleep(pause)
         write("end", name, message.queue_id, message.queue_offset)
 
     ended = threading.Event()
