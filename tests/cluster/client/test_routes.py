@@ -268,15 +268,15 @@ def test_a_slow_name_server_has_all_the_time_when_the_others_are_gone(first: int
     def answer_late(frame: Frame) -> None:
         if request_fields(frame)["topic"] == "orders":
             asked.append(frame)
-            threading.Timer(1, slow.answer_to, (frame, response(frame, body=route))).start()
+            threading.Timer(2.5, slow.answer_to, (frame, response(frame, body=route))).start()
 
     with (
         scripted_cluster({ROUTE: answer_late}) as slow,
         nobody_listens() as gone,
         nobody_listens() as other,
-        client_of(address_of(gone), slow.address, address_of(other), rest="?timeout=1.5") as client,
+        client_of(address_of(gone), slow.address, address_of(other), rest="?timeout=4.5") as client,
     ):
-        # Given a name server that needs two thirds of the time, and two that are gone, whichever is asked first
+        # Given a name server that needs more than half of the time, and two that are gone, whichever is asked first
         client.name_servers._current = first
         # When a route is asked for, then the slow one is asked once, and waited for
         assert len(client.routes.publish_queues("orders")) == 1
