@@ -83,8 +83,9 @@ def _measure_very_many(parameters: Parameters, directory: Path, samples: Samples
     """Append in turn to the queues of two stores, one with few queues and one with very many; then open both."""
     few, many = _queues(_FEW_QUEUES), _queues(parameters.very_many)
     samples.note(
-        f"{many}: in topics of {_QUEUES_OF_A_TOPIC}, each with its consume queue file, of which every byte is reserved "
-        "on the disk; the messages go to all queues in turns, and each queue has had one before the clock starts."
+        f"{many}: in topics of {_QUEUES_OF_A_TOPIC}, each with its consume queue file, which has blocks for the "
+        "messages that it has; the messages go to all queues in turns, and each queue has had one before the clock "
+        "starts."
     )
     with scratch(directory) as few_root, scratch(directory) as many_root:
         for turn in range(parameters.repetitions):
