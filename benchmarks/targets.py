@@ -43,8 +43,8 @@ _PAGES = (
     "no zeroes, but a log that grows has none."
 )
 _ONE_LOG = (
-    "All senders append to one log, one after the other, and each process puts all pages of the log into a page table of "
-    "its own: for the same 800,000 messages that took the threads which prepare pages 0.11, 0.17 and 0.30 s of "
+    "All senders append to one log, one after the other, and each process puts all pages of the log into a page "
+    "table of its own: for the same 800,000 messages that took the threads which prepare pages 0.11, 0.17 and 0.30 s of "
     "processor time in 1, 4 and 8 senders, on a busy machine."
 )
 _UNEVEN = (
