@@ -44,8 +44,8 @@ _PAGES = (
 )
 _ONE_LOG = (
     "All senders append to one log, one after the other, and each process puts all pages of the log into a page "
-    "table of its own: for the same 800,000 messages that took the threads which prepare pages 0.11, 0.17 and 0.30 s of "
-    "processor time in 1, 4 and 8 senders, on a busy machine."
+    "table of its own: for the same 800,000 messages that took the threads which prepare pages 0.11, 0.17 and 0.30 s "
+    "of processor time in 1, 4 and 8 senders, on a busy machine."
 )
 _UNEVEN = (
     "The keys of the benchmark do not spread evenly: by RocketMQ's hash 54 of the 64 queues get 1 to 39 of 1,024 keys. "
