@@ -77,10 +77,11 @@ from rmqclient.store.wire import (
     ReadStatus,
     decode_records,
     encode_batch,
+    encode_each,
     encode_properties,
     new_message_id,
     parse_offset_id,
-    sent_result,
+    sent_results,
 )
 
 __all__ = [
@@ -136,6 +137,7 @@ __all__ = [
     "default_client_id",
     "delay_ms",
     "encode_batch",
+    "encode_each",
     "encode_properties",
     "fork",
     "give_steps",
@@ -145,7 +147,7 @@ __all__ = [
     "open_store",
     "parse_offset_id",
     "running_in",
-    "sent_result",
+    "sent_results",
 ]
 
 

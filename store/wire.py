@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from rmqclient.store.append.appending import AppendFiles
 from rmqclient.store.bodies import DEFAULT_LIMIT
-from rmqclient.store.errors import RecordsDamaged
+from rmqclient.store.errors import MessageRejected, RecordsDamaged
 from rmqclient.store.kernel import _kernel
 from rmqclient.store.kernel._kernel import Message, MessageIds, ReceivedMessage, SendResult
 from rmqclient.store.layout import FOUND
@@ -83,11 +83,24 @@ def encode_properties(message: Message, extra: Mapping[str, str] | None = None) 
 def encode_batch(messages: Sequence[Message], extras: Sequence[Mapping[str, str]] | None = None) -> bytes:
     """Return the body of request 320: these messages with their properties, and those of ``extras`` for each.
 
-    Bodies must be ``bytes``; TypeError. Raises MessageRejected for a compressed body and as :func:`encode_properties`,
-    ValueError when ``extras`` are not as many as messages.
+    Raises MessageRejected for a compressed body, and as :func:`encode_each`.
+    """
+    encoded = encode_each(messages, extras)
+    if not all(encoded):
+        raise MessageRejected(
+            "a message whose body is compressed cannot be part of a batch for a broker: send it alone"
+        )
+    return b"".join(encoded)
+
+
+def encode_each(messages: Sequence[Message], extras: Sequence[Mapping[str, str]] | None = None) -> list[bytes]:
+    """Return each message as it stands in a batch; no bytes for one with a compressed body, which must be sent alone.
+
+    Bodies must be ``bytes``; TypeError. Raises as :func:`encode_properties`, and ValueError when ``extras`` are not as
+    many as messages.
     """
     given = [_with_id(extra) for extra in extras] if extras is not None else [_with_id(None) for _ in messages]
-    return _kernel.encode_batch(list(messages), given)
+    return _kernel.encode_each(list(messages), given)
 
 
 def _with_id(extra: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -130,21 +143,17 @@ def parse_offset_id(text: str) -> OffsetId:
 
     Raises ValueError for anything else.
     """
-    try:
-        if len(text) not in (32, 56) or not text.isalnum():
-            raise ValueError
-        data = bytes.fromhex(text)
-    except ValueError:
-        raise ValueError(f"{text[:80]!r} is not an offset message id: it has 32 or 56 hexadecimal digits") from None
+    data = _kernel.offset_id_bytes(text)
     host, port, offset = data[:-12], data[-12:-8], data[-8:]
     return OffsetId(str(ipaddress.ip_address(host)), int.from_bytes(port, "big"), int.from_bytes(offset, "big"))
 
 
-def sent_result(queue: MessageQueue, queue_offset: int, message_id: str, offset_message_id: str) -> SendResult:
-    """Return the result of a send from a broker's answer.
+def sent_results(
+    queue: MessageQueue, queue_offset: int, message_ids: Sequence[str], offset_message_ids: Sequence[str]
+) -> list[SendResult]:
+    """Return the results of sends that a broker stored in a row, from its answer; the first stands at ``queue_offset``.
 
-    The broker does not tell the size of the record: ``commit_log_end`` is where it begins. Raises ValueError for an
-    ``offset_message_id`` that :func:`parse_offset_id` refuses.
+    The broker does not tell the sizes of the records: ``commit_log_end`` is where one begins. Raises ValueError for an
+    offset message id that :func:`parse_offset_id` refuses, and when there are not as many of them as messages.
     """
-    begin = parse_offset_id(offset_message_id).commit_log_offset
-    return _kernel.sent_result(queue, queue_offset, begin, begin, message_id, False, offset_message_id)
+    return _kernel.sent_results(queue, queue_offset, list(message_ids), list(offset_message_ids))

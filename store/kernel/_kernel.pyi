@@ -1065,8 +1065,16 @@ class MessageIds:
 def encode_properties(message: Message, extra: MappingLike[str, str] | None = None) -> str:
     """See :func:`rmqclient.store.wire.encode_properties`. No ``UNIQ_KEY`` is made here."""
 
-def encode_batch(messages: list[Message], extras: list[MappingLike[str, str]]) -> bytes:
-    """See :func:`rmqclient.store.wire.encode_batch`. No ``UNIQ_KEY`` is made here."""
+def encode_each(messages: list[Message], extras: list[MappingLike[str, str]]) -> list[bytes]:
+    """See :func:`rmqclient.store.wire.encode_each`. No ``UNIQ_KEY`` is made here."""
+
+def offset_id_bytes(text: str) -> bytes:
+    """Return the bytes of an offset message id. Raises ValueError unless it has 32 or 56 hexadecimal digits."""
+
+def sent_results(
+    queue: MessageQueue, queue_offset: int, message_ids: list[str], offset_message_ids: list[str]
+) -> list[SendResult]:
+    """See :func:`rmqclient.store.wire.sent_results`."""
 
 def append_received(
     appender: Appender,

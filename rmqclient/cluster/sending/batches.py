@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rmqclient.errors import MessageRejected
 from rmqclient.message import Message
-from rmqclient.store import encode_batch
+from rmqclient.store import encode_each
 
 
 @dataclass(slots=True)
@@ -42,8 +42,7 @@ class Part:
 def parts_of(messages: Sequence[Message], extras: Sequence[dict[str, str]], limit_bytes: int) -> Iterator[Part]:
     """Yield the parts of a batch, in order. Bodies must be bytes. Raises MessageRejected, PropertiesTooLarge."""
     part = Part()
-    for message, extra in zip(messages, extras, strict=True):
-        encoded = b"" if message.sys_flag else encode_batch([message], [extra])
+    for message, extra, encoded in zip(messages, extras, encode_each(messages, extras), strict=True):
         is_alone = not encoded or len(encoded) > limit_bytes
         if part.messages and (is_alone or part.size + len(encoded) > limit_bytes):
             yield part

@@ -12,7 +12,7 @@ from rmqclient.message import MessageQueue, SendResult
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
-from rmqclient.store import sent_result
+from rmqclient.store import sent_results
 
 STORED: Final = frozenset(
     (
@@ -55,10 +55,7 @@ class Outgoing:
         places = fields["msgId"].split(",")
         if len(places) != len(self.message_ids):
             places = [places[0]] * len(self.message_ids)
-        return [
-            sent_result(queue, fields["queueOffset"] + number, message_id, place)
-            for number, (place, message_id) in enumerate(zip(places, self.message_ids, strict=True))
-        ]
+        return sent_results(queue, fields["queueOffset"], self.message_ids, places)
 
 
 def sending(

@@ -22,10 +22,11 @@ from rmqclient.store import (
     ReceivedMessage,
     decode_records,
     encode_batch,
+    encode_each,
     encode_properties,
     new_message_id,
     parse_offset_id,
-    sent_result,
+    sent_results,
 )
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
@@ -251,6 +252,14 @@ def test_a_batch_is_a_row_of_messages(given: list[tuple[bytes, dict[str, str]]])
     assert at == len(batch)
 
 
+def test_a_compressed_message_of_a_batch_has_no_bytes_for_it_must_be_sent_alone() -> None:
+    plain = Message("T", b"1")
+    extras = [{"UNIQ_KEY": str(number)} for number in range(3)]
+    first, second, third = encode_each([plain, plain.with_body(b"x", 0x301), plain], extras)
+    assert (first, second) == (encode_batch([plain], extras[:1]), b"")
+    assert third == encode_batch([plain], extras[2:])
+
+
 def test_a_batch_takes_bytes_that_are_not_compressed() -> None:
     with pytest.raises(MessageRejected, match="send it alone"):
         encode_batch([Message("T", b"").with_body(b"x", 0x301)])
@@ -291,7 +300,7 @@ def test_a_forked_child_makes_ids_of_its_own() -> None:
 )
 def test_an_offset_message_id_tells_where_the_record_is(text: str, means: OffsetId) -> None:
     assert parse_offset_id(text) == means
-    result = sent_result(QUEUE, 5, "M" * 32, text)
+    (result,) = sent_results(QUEUE, 5, ["M" * 32], [text])
     assert (result.queue, result.queue_offset, result.message_id) == (QUEUE, 5, "M" * 32)
     assert (result.commit_log_offset, result.commit_log_end, result.offset_message_id) == (0x96E, 0x96E, text)
     assert pickle.loads(pickle.dumps(result)) == result
@@ -302,7 +311,22 @@ def test_an_address_has_brackets_around_an_ipv6_host() -> None:
     assert OffsetId("::1", 10911, 0).address == "[::1]:10911"
 
 
-@pytest.mark.parametrize("text", ["", "7F", "Z" * 32, " " * 32, "7F00000100002A9F000000000000096E,7F"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "7F", "Z" * 32, " " * 32, "7F00000100002A9F000000000000096E,7F", "7F 000001 00002A9F 0000000000000" + "0" * 3],
+)
 def test_what_is_no_offset_message_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="32 or 56 hexadecimal digits"):
         parse_offset_id(text)
+    with pytest.raises(ValueError, match="32 or 56 hexadecimal digits"):
+        sent_results(QUEUE, 5, ["M" * 32], [text])
+
+
+def test_messages_that_a_broker_stored_in_a_row_have_consecutive_offsets() -> None:
+    places = [f"7F00000100002A9F{place:016X}" for place in (100, 250, 1 << 40)]
+    results = sent_results(QUEUE, 7, ["A" * 32, "of another client", "C" * 32], places)
+    assert [each.queue_offset for each in results] == [7, 8, 9]
+    assert [each.commit_log_offset for each in results] == [100, 250, 1 << 40]
+    assert [each.message_id for each in results] == ["A" * 32, "of another client", "C" * 32]
+    with pytest.raises(ValueError, match="shorter"):
+        sent_results(QUEUE, 7, ["A" * 32, "B" * 32], places[:1])
