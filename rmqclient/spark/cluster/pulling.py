@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
@@ -91,9 +92,22 @@ class Pull:
         at_once: int,
     ) -> None:
         self._client = client
-        self._group = group
         self._queue = queue
         self._tags = tags
+        self._wanted = request(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=group,
+            topic=queue.topic,
+            queueId=queue.queue_id,
+            queueOffset=0,
+            maxMsgNums=1,
+            sysFlag=_WITH_SUBSCRIPTION,
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription=tags,
+            subVersion=0,
+            expressionType="TAG",
+        )
         self._at_once = at_once
         self._ahead = offsets.start
         self._stop = offsets.stop
@@ -124,33 +138,29 @@ class Pull:
             self._chunks.append(_Chunk(self._ahead, stop))
             self._ahead = stop
         now = time.monotonic()
-        for chunk in self._chunks:
-            may_go_on = self._buffered < _BUFFERED_BYTES or chunk is self._chunks[0]
-            if may_go_on and not chunk.is_asked and not chunk.is_done and chunk.ask_at <= now:
-                self._submit(chunk)
+        ready = [chunk for chunk in self._chunks if not chunk.is_asked and not chunk.is_done and chunk.ask_at <= now]
+        if self._buffered >= _BUFFERED_BYTES:
+            ready = [chunk for chunk in ready if chunk is self._chunks[0]]
+        if ready:
+            self._submit(ready)
 
-    def _submit(self, chunk: _Chunk) -> None:
-        chunk.is_asked = True
-        wanted = request(
-            RequestCode.PULL_MESSAGE,
-            consumerGroup=self._group,
-            topic=self._queue.topic,
-            queueId=self._queue.queue_id,
-            queueOffset=chunk.next,
-            maxMsgNums=chunk.stop - chunk.next,
-            sysFlag=_WITH_SUBSCRIPTION,
-            commitOffset=0,
-            suspendTimeoutMillis=0,
-            subscription=self._tags,
-            subVersion=0,
-            expressionType="TAG",
-        )
+    def _submit(self, chunks: list[_Chunk]) -> None:
+        for chunk in chunks:
+            chunk.is_asked = True
         try:
             address = self._client.routes.address(self._queue.broker_name)
         except ClusterError as error:  # the route has no such broker now
-            self._arrived.put((chunk, error))
-            return
-        self._client.submit(address, wanted, lambda came: self._arrived.put((chunk, came)))
+            for chunk in chunks:
+                self._arrived.put((chunk, error))
+        else:
+            self._client.submit_all(address, [(self._request(chunk), partial(self._came, chunk)) for chunk in chunks])
+
+    def _request(self, chunk: _Chunk) -> Frame:
+        place = {"queueOffset": str(chunk.next), "maxMsgNums": str(chunk.stop - chunk.next)}
+        return Frame(self._wanted.code, self._wanted.fields | place)
+
+    def _came(self, chunk: _Chunk, came: Frame | QueueError) -> None:
+        self._arrived.put((chunk, came))
 
     def _receive(self) -> None:
         """Wait for an answer, or until a chunk may be asked for again; take all answers that are there."""
