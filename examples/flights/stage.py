@@ -161,11 +161,11 @@ def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | No
 
 
 def wait_for_workers(store: MessageStore, watched: Processes, workers: int) -> None:
-    """Wait until the workers are ready and every queue of both groups has an owner. Raises DemoFailed."""
+    """Wait until every queue has an owner, and each worker queues in every group. Raises DemoFailed."""
     while True:
         owners = queues_by_owner(store)
-        pids = {owner for owner, _ in owners.values()}
-        if len(pids - {None}) == workers and None not in pids and len(owners) == QUEUES * len(GROUPS):
+        pids = [{pid for (name, _), (pid, _) in owners.items() if name == group} for group in GROUPS]
+        if len(owners) == QUEUES * len(GROUPS) and all(len(each) == workers and None not in each for each in pids):
             return
         watched.look(owners)
 

@@ -263,11 +263,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
         sys.stdout.write(made.log.read_text(encoding="utf-8"))  # shown when the test fails
 
 
-def wait_for_workers(store: MessageStore, watched: Processes, workers: int) -> None:
-    while len({owner for owner, _ in stage.queues_by_owner(store).values() if owner}) < workers:
-        watched.look(stage.queues_by_owner(store))
-
-
 def wait_for_count(store: MessageStore, watched: Processes, goal: int) -> None:
     while stage.counts(store).slowest < goal:
         watched.look(stage.counts(store))
@@ -282,7 +277,7 @@ def test_every_flight_counts_once_although_a_worker_is_killed_and_another_goes_o
     with open_store(place.store) as store, running as supervisor:
         watched = Processes(supervisor=supervisor)
         Admin(store).create_topic(app.TOPIC, QUEUES)
-        wait_for_workers(store, watched, 2)
+        stage.wait_for_workers(store, watched, 2)
         replay(place.store, islice(slice_of_flights, SLICE // 2))
 
         # When one of them is killed and the other half is replayed
@@ -368,7 +363,7 @@ def test_the_demo_leaves_a_store_alone_that_workers_use(place: Place, tmp_path: 
     running = stage.workers_running(place.store, place.results, place.log, processes=2)
     with open_store(place.store) as store, running as supervisor:
         Admin(store).create_topic(app.TOPIC, QUEUES)
-        wait_for_workers(store, Processes(supervisor=supervisor), 2)
+        stage.wait_for_workers(store, Processes(supervisor=supervisor), 2)
         shown = run("examples.flights", "--flights", "1000", "--output", str(tmp_path))
         assert shown.returncode == 1
         assert f"stop their supervisors first, with kill {supervisor.pid}" in shown.stdout
