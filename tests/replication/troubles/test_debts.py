@@ -80,6 +80,7 @@ def test_what_was_cut_off_is_not_missing_any_more(indebted: MessageStore, tmp_pa
     with Primary(indebted, "127.0.0.1", 0, DEGRADING) as primary:
         host, port = primary.start()
         catch_up(new, indebted, f"{host}:{port}")
+        # It may have left before its last report was heard; the note stays until the primary hears that it has all.
         with open_replica(new, primary=f"{host}:{port}") as replica, following(replica, (host, port)):
             until(lambda: not is_noted(indebted), "the disk says that replicas have everything")
     with Producer(indebted) as producer:
