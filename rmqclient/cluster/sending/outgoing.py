@@ -10,6 +10,7 @@ from typing import Final
 from rmqclient.cluster.sending.queue_choice import DEFAULT_QUEUES, DEFAULT_TOPIC
 from rmqclient.message import MessageQueue, SendResult
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import sent_results
@@ -50,12 +51,21 @@ class Outgoing:
         return Frame(self.request.code, self.request.fields | place, self.request.body)
 
     def results(self, answer: Frame, queue: MessageQueue) -> list[SendResult]:
-        """Return where the messages stand. Raises HeaderError, ValueError for an answer that does not say it."""
+        """Return where the messages stand. Raises HeaderError for an answer that does not say it."""
         fields = response_fields(RequestCode.SEND_MESSAGE_V2, answer)
-        places = fields["msgId"].split(",")
+        places, offset = fields["msgId"].split(","), fields["queueOffset"]
         if len(places) != len(self.message_ids):
             places = [places[0]] * len(self.message_ids)
-        return sent_results(queue, fields["queueOffset"], self.message_ids, places)
+        if offset < 0:
+            raise _unclear(queue, f"queueOffset is {offset}: queues begin at 0")
+        try:
+            return sent_results(queue, offset, self.message_ids, places)
+        except ValueError as error:
+            raise _unclear(queue, str(error)) from error
+
+
+def _unclear(queue: MessageQueue, why: str) -> HeaderError:
+    return HeaderError(f"broker {queue.broker_name} has stored what was sent, but does not say where: {why}")
 
 
 def sending(
