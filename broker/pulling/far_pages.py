@@ -6,6 +6,8 @@ hold up all other clients for as long as the disk takes. So their pull waits unt
 
 from __future__ import annotations
 
+import mmap
+from collections.abc import Iterator
 from typing import Final
 
 from rmqclient.store import MessageQueue, MessageStore
@@ -14,6 +16,8 @@ from rmqclient.store.log.consume_queue import ENTRY, Entry
 
 NEAR_BYTES: Final = 64 * 1024 * 1024
 """So much at the end of the log is taken to be in memory: it was just written."""
+
+_PAGE: Final = mmap.PAGESIZE
 
 
 class FarPages:
@@ -31,11 +35,12 @@ class FarPages:
         position = offset * ENTRY.size
         base = files.base_of(position)
         try:
-            if not files.is_cached(base, position - base):
+            if not files.is_cached(base, position - base, ENTRY.size):
                 return True
             self._near[queue] = offset, self._store.consume_queues[queue].entry(offset).commit_log_offset
             return not self._is_near(queue, offset) and any(
-                not self._is_cached(entry) for entry in self._entries(queue, offset, most)
+                not self._is_cached(begin, end)
+                for begin, end in _stretches(self._entries(queue, offset, most), self._store.log_files.file_bytes)
             )
         except (FileNotFoundError, StoreCorrupt):  # the look itself says what is wrong
             return False
@@ -64,8 +69,25 @@ class FarPages:
         found = entries.entries(offset, min(end, self._store.topics.max_offset(queue)))
         return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
 
-    def _is_cached(self, entry: Entry) -> bool:
+    def _is_cached(self, begin: int, end: int) -> bool:
         files = self._store.log_files
-        base = files.base_of(entry.commit_log_offset)
-        first = entry.commit_log_offset - base
-        return files.is_cached(base, first) and files.is_cached(base, first + entry.size - 1)
+        base = files.base_of(begin)
+        return files.is_cached(base, begin - base, end - begin)
+
+
+def _stretches(entries: list[Entry], file_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the begin and the end of what is to be looked at in the log: at least the ends of each record.
+
+    Records of one file with less than a page between them are looked at as one: a look costs more than a page.
+    """
+    begin = end = -1
+    for entry in entries:
+        first, last = entry.commit_log_offset, entry.commit_log_offset + entry.size - 1
+        for position in (first, last):
+            if not 0 <= position - end < _PAGE or position // file_bytes != begin // file_bytes:
+                if begin >= 0:
+                    yield begin, end + 1
+                begin = position
+            end = position
+    if begin >= 0:
+        yield begin, end + 1

@@ -188,12 +188,12 @@ class FileQueue:
         """
         return self._mappings.cold.read_into(self._name(base), self.file_bytes, position, buffer)
 
-    def is_cached(self, base: int, position: int) -> bool:
-        """Tell whether a byte of the file at ``base`` can be read without waiting for the disk. Raises as :meth:`read`.
+    def is_cached(self, base: int, position: int, count: int) -> bool:
+        """Tell whether ``count`` bytes of the file at ``base`` can be read without waiting for the disk.
 
-        Where the file system cannot say: yes.
+        Where the file system cannot say: yes. Raises as :meth:`read`.
         """
-        return self._mappings.cold.is_cached(self._name(base), self.file_bytes, position)
+        return self._mappings.cold.is_cached(self._name(base), self.file_bytes, position, count)
 
     def data_begin(self, base: int, position: int) -> int:
         """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.
