@@ -110,11 +110,18 @@ cdef int check_crc_property(const unsigned char *at, Py_ssize_t size) noexcept n
 
 cdef bint is_utf8(const unsigned char *at, Py_ssize_t size) noexcept nogil:
     """Whether the bytes are UTF-8 as Java writes it: the shortest form, without surrogates."""
-    cdef Py_ssize_t number
+    cdef Py_ssize_t number = 0
     cdef int left = 0  # bytes that the current character still needs
     cdef unsigned char byte, low = 0x80, high = 0xBF
-    for number in range(size):
+    cdef uint64_t eight = 0, high_bits = <uint64_t>0x80808080 << 32 | <uint64_t>0x80808080
+    while number < size:
+        if left == 0 and size - number >= 8:
+            memcpy(&eight, at + number, 8)
+            if eight & high_bits == 0:  # ASCII
+                number += 8
+                continue
         byte = at[number]
+        number += 1
         if left:
             if not low <= byte <= high:
                 return False
