@@ -134,7 +134,7 @@ class FrameReader:
         self,
         longest: int = MAX_FRAME_BYTES,
         longest_header: int = _HEADER_LENGTH,
-        skip_taken: Callable[[bytes, int], int] | None = None,
+        skip_taken: Callable[[bytes | memoryview, int], int] | None = None,
     ) -> None:
         self.skip_taken = skip_taken
         self._longest = longest
@@ -145,8 +145,8 @@ class FrameReader:
         self.damage: FrameError | None = None
         """Why the connection cannot be read any further; None as long as it can."""
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that ``data`` completes, in their order.
+    def feed(self, data: bytes | memoryview) -> list[Frame]:
+        """Return the frames that ``data`` completes, in their order. They keep copies of it, and no view.
 
         Raises :class:`FrameError` if what comes next is no frame. Complete frames before the damage are returned first:
         then ``damage`` is set, and the next call raises it. Nothing can be read after that.
@@ -155,16 +155,12 @@ class FrameReader:
             raise self.damage
         if self._skipped:
             data = self._skip(data)
-        if self._rest:
-            self._rest += data
-            if len(self._rest) < self._wanted:
-                return []
-            data = bytes(self._rest)
-            self._rest.clear()
-        frames, read = self._frames_of(data)
-        if self.damage is None:
-            self._rest += data[read:]
-        elif not frames:
+        frames, at = self._finished(data)
+        if not self._rest:
+            more, at = self._frames_of(data, at)
+            frames += more
+            self._rest += data[at:]
+        if not frames and self.damage is not None:
             raise self.damage
         return frames
 
@@ -190,16 +186,31 @@ class FrameReader:
         self._rest = bytearray()
         return frame
 
-    def _skip(self, data: bytes) -> bytes:
+    def _finished(self, data: bytes | memoryview) -> tuple[list[Frame], int]:
+        """Add to the unfinished frame; return it when it is complete, and how many bytes of ``data`` were taken."""
+        frames: list[Frame] = []
+        at = 0
+        while self._rest and at < len(data):
+            part = data[at : at + self._wanted - len(self._rest)]
+            self._rest += part
+            at += len(part)
+            if len(self._rest) >= self._wanted:
+                whole = bytes(self._rest)
+                self._rest.clear()
+                frames, read = self._frames_of(whole, 0)
+                self._rest += whole[read:]
+        return frames, at if self.damage is None else len(data)
+
+    def _skip(self, data: bytes | memoryview) -> bytes | memoryview:
         """Return what follows the frame that was given up."""
         skipped = min(self._skipped, len(data))
         self._skipped -= skipped
         return data[skipped:]
 
-    def _frames_of(self, data: bytes) -> tuple[list[Frame], int]:
-        """Return the complete frames at the start of ``data``, and how many bytes they take."""
+    def _frames_of(self, data: bytes | memoryview, at: int) -> tuple[list[Frame], int]:
+        """Return the complete frames from ``at`` on, and where they end; behind damage nothing is left."""
         frames: list[Frame] = []
-        at, end = 0, len(data)
+        end = len(data)
         skip_taken = self.skip_taken
         try:
             while True:
@@ -219,39 +230,39 @@ class FrameReader:
                 frames.append(_frame_of(data, at + 4, at + self._wanted))
                 at += self._wanted
         except FrameError as error:
-            self.damage = error
+            self.damage, at = error, end
         return frames, at
 
-    def _check_header(self, data: bytes, at: int) -> None:
+    def _check_header(self, data: bytes | memoryview, at: int) -> None:
         length = _U32.unpack_from(data, at)[0] & _HEADER_LENGTH
         if length > self._longest_header:
             raise FrameError(f"a header of {length:,} bytes is announced: {self._longest_header:,} are allowed")
 
 
-def _length_of(data: bytes, at: int, longest: int) -> int:
+def _length_of(data: bytes | memoryview, at: int, longest: int) -> int:
     """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
     (total,) = _I32.unpack_from(data, at)
     if data[at] in _TLS:
         raise FrameError("the peer speaks TLS where a frame is expected: only one side has TLS")
     if not 4 <= total <= longest - 4:
         raise FrameError(
-            f"a frame of {total:,} bytes is announced (first bytes {data[at : at + 8]!r}): "
+            f"a frame of {total:,} bytes is announced (first bytes {bytes(data[at : at + 8])!r}): "
             f"the length is from 4 to {longest - 4:,}"
         )
     return int(total)
 
 
-def _frame_of(data: bytes, at: int, end: int) -> Frame:
+def _frame_of(data: bytes | memoryview, at: int, end: int) -> Frame:
     """Return the frame whose header length stands at ``at`` and whose body ends at ``end``."""
     (mark,) = _U32.unpack_from(data, at)
     serialization, body = mark >> 24, at + 4 + (mark & _HEADER_LENGTH)
     if body > end:
         raise FrameError(f"a header of {body - at - 4:,} bytes does not fit into a frame of {end - at:,} bytes")
-    header = data[at + 4 : body]
+    header = bytes(data[at + 4 : body])
     if serialization == Serialization.JSON:
-        return _read_json(header, data[body:end])
+        return _read_json(header, bytes(data[body:end]))
     if serialization == Serialization.ROCKETMQ:
-        return _read_binary(header, data[body:end])
+        return _read_binary(header, bytes(data[body:end]))
     raise FrameError(f"a header of the kind {serialization}: JSON (0) and ROCKETMQ (1) are known")
 
 

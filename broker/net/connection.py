@@ -264,12 +264,12 @@ class Connection(asyncio.BufferedProtocol):
         elif not frame.is_oneway:
             self._out.append(self._encoded(answer))
 
-    def _skip_taken(self, data: bytes, at: int) -> int:
+    def _skip_taken(self, data: bytes | memoryview, at: int) -> int:
         """Let frames be answered without being read here, while there is room for any of them."""
         assert self._quick is not None
         if not self._flight.has_room_for(len(data) - at):
             return at
-        answers, end = self._quick(data, at, self.remote, self.local)
+        answers, end = self._quick(bytes(data), at, self.remote, self.local)
         if answers:
             self._out.append(answers)
         self._has_taken |= end > at

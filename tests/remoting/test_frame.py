@@ -68,6 +68,18 @@ def test_frames_are_read_byte_by_byte() -> None:
     assert [frame for byte in stream for frame in reader.feed(bytes([byte]))] == frames
 
 
+@pytest.mark.parametrize("count", [1, 3, 40, 41, 200])
+def test_frames_keep_nothing_of_a_buffer_that_is_filled_again(count: int) -> None:
+    frames = [Frame(10, {"a": "b"}, b"body"), Frame(11, {"c": "d"}, b"more", serialization=Serialization.ROCKETMQ)]
+    stream, buffer, reader, read = b"".join(encode(frame) for frame in 3 * frames), bytearray(count), FrameReader(), []
+    for at in range(0, len(stream), count):
+        part = stream[at : at + count]
+        buffer[:] = part.ljust(count, b"!")
+        read += reader.feed(memoryview(buffer)[: len(part)])
+    assert read == 3 * frames
+    assert reader.held == 0
+
+
 def test_a_frame_of_json_has_the_bytes_that_java_writes() -> None:
     expected = {"code": 105, "extFields": {"topic": "T"}, "flag": 0, "language": "JAVA", "opaque": 3, "version": 407}
     data = encode(Frame(105, {"topic": "T"}, b"xyz", opaque=3, language=Language.JAVA))

@@ -292,12 +292,13 @@ class Connection:
             return
         if count == 0:
             raise ConnectionResetError("the peer closed the connection")
-        data = bytes(self._io.buffer[:count])
+        data: bytes | memoryview = self._io.buffer[:count]
         if self._layer is not None:
+            received = bytes(data)
             if not self.was_open:
-                self._shake_hands(data)
-                data = b""
-            data = self._unwrapped(data)
+                self._shake_hands(received)
+                received = b""
+            data = self._unwrapped(received)
         self._heard_at = time.monotonic()
         for frame in self._reader.feed(data):
             self._take(frame)
