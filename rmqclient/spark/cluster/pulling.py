@@ -65,7 +65,6 @@ class _Chunk:
     next: int
     stop: int
     answers: deque[Answer] = field(default_factory=deque)
-    is_asked: bool = False
     ask_at: float = 0.0
     failures: int = 0
     fails_at: float = 0.0
@@ -112,6 +111,8 @@ class Pull:
         self._ahead = offsets.start
         self._stop = offsets.stop
         self._chunks: deque[_Chunk] = deque()
+        self._ready: list[_Chunk] = []  # to be asked for now
+        self._failed: list[_Chunk] = []  # to be asked for at their time
         self._arrived: SimpleQueue[tuple[_Chunk, Frame | QueueError]] = SimpleQueue()
         self._buffered = 0
 
@@ -136,17 +137,24 @@ class Pull:
         while len(self._chunks) < self._at_once and self._ahead < self._stop:
             stop = min(self._ahead + _CHUNK, self._stop)
             self._chunks.append(_Chunk(self._ahead, stop))
+            self._ready.append(self._chunks[-1])
             self._ahead = stop
-        now = time.monotonic()
-        ready = [chunk for chunk in self._chunks if not chunk.is_asked and not chunk.is_done and chunk.ask_at <= now]
+        if self._failed:
+            self._wake(time.monotonic())
+        ready, self._ready = self._ready, []
         if self._buffered >= _BUFFERED_BYTES:
-            ready = [chunk for chunk in ready if chunk is self._chunks[0]]
+            first = self._chunks[0]
+            self._ready = [chunk for chunk in ready if chunk is not first]
+            ready = [chunk for chunk in ready if chunk is first]
         if ready:
             self._submit(ready)
 
+    def _wake(self, now: float) -> None:
+        """Let the chunks that failed be asked for again whose time has come."""
+        self._ready += [chunk for chunk in self._failed if chunk.ask_at <= now]
+        self._failed = [chunk for chunk in self._failed if chunk.ask_at > now]
+
     def _submit(self, chunks: list[_Chunk]) -> None:
-        for chunk in chunks:
-            chunk.is_asked = True
         try:
             address = self._client.routes.address(self._queue.broker_name)
         except ClusterError as error:  # the route has no such broker now
@@ -164,10 +172,9 @@ class Pull:
 
     def _receive(self) -> None:
         """Wait for an answer, or until a chunk may be asked for again; take all answers that are there."""
-        waiting = [chunk.ask_at for chunk in self._chunks if not chunk.is_asked and not chunk.is_done]
-        timeout_s = max(0.0, min(waiting) - time.monotonic()) if waiting else None
-        if waiting and self._buffered >= _BUFFERED_BYTES:
-            timeout_s = None if self._chunks[0].is_asked else timeout_s
+        timeout_s = None
+        if self._failed:
+            timeout_s = max(0.0, min(chunk.ask_at for chunk in self._failed) - time.monotonic())
         try:
             arrived = self._arrived.get(timeout=timeout_s)
             while True:
@@ -177,7 +184,6 @@ class Pull:
             return
 
     def _take(self, chunk: _Chunk, came: Frame | QueueError) -> None:
-        chunk.is_asked = False
         if isinstance(came, Frame):
             answer = self._answer(chunk, came)
             if isinstance(answer, Answer):
@@ -185,6 +191,8 @@ class Pull:
                 chunk.next = answer.stop
                 chunk.answers.append(answer)
                 self._buffered += len(answer.records)
+                if not chunk.is_done:
+                    self._ready.append(chunk)
                 return
             came = answer
         self._try_again(chunk, came)
@@ -201,6 +209,7 @@ class Pull:
                 self._client.routes.of(self._queue.topic, fresh=True)  # the broker may have moved
         chunk.ask_at = now + pause_s(chunk.failures)
         chunk.failures += 1
+        self._failed.append(chunk)
 
     def _answer(self, chunk: _Chunk, frame: Frame) -> Answer | AnswerError:
         """Return what an answer says of the offsets that were asked for, or the error that it is."""

@@ -33,7 +33,7 @@ batchRows, batchBytes                10000, 4m          size of an Arrow batch
 includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
 commitGroup                          none               group whose offsets follow a stream's finished batches
 consumerGroup                        rmqclient-spark    cluster only: group under which brokers are asked; see below
-pullsAtOnce                          16                 cluster only: requests of a task that are under way at once
+pullsAtOnce                          64                 cluster only: requests of a task that are under way at once
 ==================================== ================== ============================================================
 
 In a cluster, JSON names the broker of each queue: ``{"orders": {"broker-a": {"0": 23}}}``. There is no archive, and
@@ -118,7 +118,7 @@ class ReadOptions:
     metadata: bool = False
     commit_group: str | None = None
     consumer_group: str = DEFAULT_GROUP
-    pulls_at_once: int = 16
+    pulls_at_once: int = 64
 
     @property
     def is_cluster(self) -> bool:
@@ -177,7 +177,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         metadata=read.columns()[1],
         commit_group=check_group(options["commitgroup"]) if "commitgroup" in options else None,
         consumer_group=check_group(options.get("consumergroup", DEFAULT_GROUP)),
-        pulls_at_once=read.number("pullsAtOnce", 16) or 1,
+        pulls_at_once=read.number("pullsAtOnce", 64) or 1,
     )
 
 
