@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.pushdown import Pushed, push
+from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.ranges import Ranges
@@ -53,4 +54,6 @@ class PushdownBatchReader(BatchReader):
 
 def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one task. Raises as :meth:`rmqclient.spark.scan.place.Place.read`."""
-    return kept_place(options).read(options, schema, split)
+    place = kept_place(options)
+    keep_objects()
+    return place.read(options, schema, split)
