@@ -37,10 +37,11 @@ class FarPages:
         try:
             if not files.is_cached(base, position - base, ENTRY.size):
                 return True
-            self._near[queue] = offset, self._store.consume_queues[queue].entry(offset).commit_log_offset
+            entries = self._entries(queue, offset, most)
+            if entries:
+                self._near[queue] = offset, entries[0].commit_log_offset
             return not self._is_near(queue, offset) and any(
-                not self._is_cached(begin, end)
-                for begin, end in _stretches(self._entries(queue, offset, most), self._store.log_files.file_bytes)
+                not self._is_cached(begin, end) for begin, end in _stretches(entries, self._store.log_files.file_bytes)
             )
         except (FileNotFoundError, StoreCorrupt):  # the look itself says what is wrong
             return False
