@@ -22,15 +22,15 @@ FAULTS = [
     Fault(
         name="frames before a damaged one are lost",
         file="remoting/frame.py",
-        old="        elif not frames:\n",
-        new="        else:\n",
+        old="        if not frames and self.damage is not None:\n",
+        new="        if self.damage is not None:\n",
         tests=FRAME_TESTS,
         select="before_the_damage",
     ),
     Fault(
         name="bytes of an unfinished frame are read twice",
         file="remoting/frame.py",
-        old="            self._rest.clear()\n",
+        old="                self._rest.clear()\n",
         new="",
         tests=FRAME_TESTS,
         select="byte_by_byte",
