@@ -11,7 +11,7 @@ import pytest
 
 from rmqclient.broker.pulling import far_pages
 from rmqclient.broker.pulling.far_pages import FarPages
-from rmqclient.store import decode_records, open_store
+from rmqclient.store import MessageStore, StoreConfig, decode_records, open_store
 from tests.broker.pulling.room import QUEUE, Client, pull_room
 
 
@@ -41,6 +41,48 @@ def test_pages_that_the_host_has_dropped_are_missing_until_they_are_fetched(
         assert far.are_missing(QUEUE, 0, 4)
         far.fetch(QUEUE, 0, 4, 1 << 20)
         assert not far.are_missing(QUEUE, 0, 4)
+
+
+def test_records_that_share_pages_are_looked_at_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    with pull_room(tmp_path / "store") as room:
+        room.send(*["a"] * 20)
+        records = decode_records(room.pull_now().body)
+        looks = looks_at_the_log(room.store, monkeypatch)
+        assert not FarPages(room.store).are_missing(QUEUE, 0, 20)
+    (look,) = looks
+    assert look.start == records[0].commit_log_offset
+    assert records[-1].commit_log_offset < look.stop - 1 < room.store.state.published_to
+
+
+def test_the_ends_of_every_record_are_looked_at_in_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    size = 65_536
+    with pull_room(tmp_path / "store", StoreConfig(commit_log_file_bytes=size, max_body_bytes=16_384)) as room:
+        for length in (60, 60, 9_000, 60, 16_000, 60, 15_000, 60, 16_000, 60, 16_000):
+            room.send("a", size=length)
+        looks = looks_at_the_log(room.store, monkeypatch)
+        assert not FarPages(room.store).are_missing(QUEUE, 0, 11)
+        entries = room.store.consume_queues[QUEUE].entries(0, 11)
+    ends = [place for entry in entries for place in (entry.commit_log_offset, entry.commit_log_offset + entry.size - 1)]
+    assert len({place // size for place in ends}) > 1
+    assert all(any(place in look for look in looks) for place in ends)
+    assert all(look.start // size == (look.stop - 1) // size for look in looks)
+    assert sum(map(len, looks)) < 16_000  # the middle of a long record is not read for it
+
+
+def looks_at_the_log(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> list[range]:
+    """Return where the log is looked at from now on."""
+    looks, is_cached = [], store.log_files.is_cached
+
+    def looking(base: int, position: int, count: int) -> bool:
+        looks.append(range(base + position, base + position + count))
+        return is_cached(base, position, count)
+
+    monkeypatch.setattr(store.log_files, "is_cached", looking)
+    return looks
 
 
 def fill(root: Path) -> None:
