@@ -6,6 +6,7 @@
     └── RemotingError
         ├── FrameError                the bytes are no frame; the connection is of no use any more
         ├── HeaderError               a field is missing, unknown or of a wrong type
+        │   └── PlaceUnknown          the message is stored, but the answer does not say where
         ├── BodyError                 a body does not follow the format of its request
         └── AnswerError               the peer answered with a code that means no; carries code, remark and address
             ├── SystemBusy            it refuses for now; the same request may succeed later
@@ -46,6 +47,12 @@ class FrameError(RemotingError):
 
 class HeaderError(RemotingError, ValueError):
     """A field of a header is missing, unknown to the table, or has a value that its type does not allow."""
+
+
+class PlaceUnknown(HeaderError):
+    """A broker has stored what was sent, but its answer does not say where: a field of it cannot be."""
+
+    stored: ClassVar[bool] = True
 
 
 class BodyError(RemotingError, ValueError):

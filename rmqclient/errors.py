@@ -69,6 +69,7 @@
     ├── RemotingError             the protocol was not followed, or a peer said no
     │   ├── FrameError            bytes that are not a frame, or a frame of more than 16 MiB
     │   ├── HeaderError           a field is missing, unknown or of a wrong type
+    │   │   └── PlaceUnknown      the message is stored, but the broker's answer does not say where
     │   ├── BodyError             a body does not follow the format of its request
     │   └── AnswerError           a broker or name server says no; carries code, remark and address
     │       ├── SystemBusy             it refuses for now
@@ -167,6 +168,7 @@ if TYPE_CHECKING:
         InvalidParameter,
         MessageIllegal,
         NoPermission,
+        PlaceUnknown,
         QueryNotFound,
         RemotingError,
         RequestNotSupported,
@@ -229,6 +231,7 @@ __all__ = [
     "NotReplicated",
     "OffsetOutOfRange",
     "PageCacheBusy",
+    "PlaceUnknown",
     "ProducerFull",
     "PropertiesTooLarge",
     "QueryNotFound",
@@ -288,6 +291,7 @@ _OF_THE_PROTOCOL = frozenset(
         "InvalidParameter",
         "MessageIllegal",
         "NoPermission",
+        "PlaceUnknown",
         "QueryNotFound",
         "RemotingError",
         "RequestNotSupported",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rmqclient.cluster.sending.queue_choice import DEFAULT_QUEUES, DEFAULT_TOPIC
 from rmqclient.message import MessageQueue, SendResult
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import HeaderError
+from rmqclient.remoting.errors import PlaceUnknown
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import sent_results
@@ -51,21 +51,20 @@ class Outgoing:
         return Frame(self.request.code, self.request.fields | place, self.request.body)
 
     def results(self, answer: Frame, queue: MessageQueue) -> list[SendResult]:
-        """Return where the messages stand. Raises HeaderError for an answer that does not say it."""
-        fields = response_fields(RequestCode.SEND_MESSAGE_V2, answer)
+        """Return where the messages stand. Raises PlaceUnknown for an answer that does not say it."""
+        try:
+            return self._results(response_fields(RequestCode.SEND_MESSAGE_V2, answer), queue)
+        except ValueError as error:
+            text = f"broker {queue.broker_name} has stored what was sent, but does not say where: {error}"
+            raise PlaceUnknown(text) from error
+
+    def _results(self, fields: Mapping[str, Any], queue: MessageQueue) -> list[SendResult]:
         places, offset = fields["msgId"].split(","), fields["queueOffset"]
+        if offset < 0:
+            raise ValueError(f"queueOffset is {offset}: queues begin at 0")
         if len(places) != len(self.message_ids):
             places = [places[0]] * len(self.message_ids)
-        if offset < 0:
-            raise _unclear(queue, f"queueOffset is {offset}: queues begin at 0")
-        try:
-            return sent_results(queue, offset, self.message_ids, places)
-        except ValueError as error:
-            raise _unclear(queue, str(error)) from error
-
-
-def _unclear(queue: MessageQueue, why: str) -> HeaderError:
-    return HeaderError(f"broker {queue.broker_name} has stored what was sent, but does not say where: {why}")
+        return sent_results(queue, offset, self.message_ids, places)
 
 
 def sending(

@@ -13,7 +13,7 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.sending import under_way
 from rmqclient.errors import MessageIllegal, ProducerFull, RequestTimedOut, StoreClosed
-from rmqclient.remoting.errors import HeaderError
+from rmqclient.remoting.errors import PlaceUnknown
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, response
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, no, nothing, only_on, producing, stored
@@ -74,19 +74,22 @@ def test_a_message_without_an_answer_may_be_stored() -> None:
         ("msgId", "nonsense", "'nonsense' is not an offset message id"),
         ("queueOffset", "-1", "queueOffset is -1: queues begin at 0"),
         ("queueOffset", "9223372036854775808", "queueOffset is '9223372036854775808'"),
+        ("queueOffset", None, "needs queueOffset"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_told(field: str, value: str, told: str) -> None:
+def test_an_answer_that_makes_no_sense_is_told(field: str, value: str | None, told: str) -> None:
     def nonsense(asked: Frame) -> Frame:
         answer = stored(asked)
-        answer.fields[field] = value
+        del answer.fields[field]
+        answer.fields |= {} if value is None else {field: value}
         return answer
 
     with producing({SEND: nonsense}) as (_, producer):
-        with pytest.raises(HeaderError, match=told):
+        with pytest.raises(PlaceUnknown, match=f"broker broker-a has stored what was sent.*{told}") as sent:
             producer.send(Message("orders", b""))
-        with pytest.raises(HeaderError, match=told):
+        with pytest.raises(PlaceUnknown, match=told):
             producer.send_async(Message("orders", b"")).result(LONG_S)
+    assert sent.value.stored
 
 
 def test_an_exception_that_nobody_expected_ends_its_own_send_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
