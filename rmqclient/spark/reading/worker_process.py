@@ -20,5 +20,4 @@ def keep_objects() -> None:
 
 @functools.cache
 def _keep_objects() -> None:
-    gc.collect()
     gc.freeze()
