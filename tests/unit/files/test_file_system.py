@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -256,22 +257,23 @@ def test_a_store_on_a_read_only_disk_can_be_looked_at_and_not_opened(store: Path
 def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("becoming somebody else needs root and setpriv")
-    for path in [store, *store.parents]:
-        if path.stat().st_uid == 0 and path != Path("/") and path.stat().st_mode & 0o005 != 0o005:
-            path.chmod(0o755)
     as_somebody = ["setpriv", "--reuid=12345", "--clear-groups", "--regid=12345", sys.executable, "-c"]
     if subprocess.run([*as_somebody, ""], cwd="/", env={}, capture_output=True, check=False).returncode:
         pytest.skip("nobody else may run this interpreter: it lies in a directory of its own user")
     script = "import sys; from rmqclient.store import open_store; open_store(sys.argv[1], housekeeping=False)"
-    refused = subprocess.run(
-        [*as_somebody, script, str(store)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        env={"PYTHONPATH": str(Path(__file__).parents[3])},
-    )
-    assert f"StoreUnusable: {store} is not readable and writable by this user" in refused.stderr
+    with tempfile.TemporaryDirectory() as directory:  # every pytest that begins closes the directory of all to others
+        Path(directory).chmod(0o755)
+        place = Path(directory, "store")
+        shutil.copytree(store, place)
+        refused = subprocess.run(
+            [*as_somebody, script, str(place)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            env={"PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+    assert f"StoreUnusable: {place} is not readable and writable by this user" in refused.stderr
 
 
 def test_what_goes_while_it_is_looked_at_is_no_fault(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
