@@ -157,6 +157,24 @@ def test_an_acknowledgement_before_the_call_is_found() -> None:
     assert story.found() == {"acknowledged too early": 1}
 
 
+def failed_and_killed(*, killed: bool) -> dict[str, int]:
+    story = good_story(Mode.POISON)
+    story.begin(WORKER, 0)
+    story.end(WORKER, 0, failed=True)
+    if killed:
+        story.kill(WORKER)
+    story.wait(LEASE_MS + 100)
+    story.grant(OTHER_WORKER, 2)
+    story.commit(OTHER_WORKER, 0, epoch=2)
+    story.handle(OTHER_WORKER, 1, 2, 3, 4, 5, epoch=2)
+    return story.found()
+
+
+def test_the_next_owner_may_acknowledge_a_call_that_failed_just_before_its_process_was_killed() -> None:
+    assert failed_and_killed(killed=True).get("acknowledged too early") is None
+    assert failed_and_killed(killed=False)["acknowledged too early"] >= 1
+
+
 def test_a_late_refusal_is_not_taken_for_the_answer_to_the_next_call_of_the_same_message() -> None:
     # Given a call that ended, and its queue lost before the acknowledgement and granted to the same process again
     story = good_story()

@@ -260,8 +260,10 @@ def acknowledged_too_early(evidence: Evidence) -> Found:
             found += [f"group {group}: offset {look['offset']} of queue {queue} was committed before all below it "
                       "were handled" for look in looks[wrong]]  # fmt: skip
         early = int(np.count_nonzero(deliveries.committed & (deliveries.ended == NEVER)))
-        # The next owner may store the retry of a call that was cut off, and finish it.
-        unpaired = int(np.count_nonzero((deliveries.ended == NEVER) | deliveries.overtaken))
+        # The next owner may store the retry of a call that was cut off, or failed just before its process was killed.
+        killed = killed_at(evidence, Kind.KILLED)[deliveries.process] != NEVER
+        failed = deliveries.failed & (deliveries.asked == NEVER) & killed
+        unpaired = int(np.count_nonzero((deliveries.ended == NEVER) | deliveries.overtaken | failed))
         stray = max(0, evidence.commits[group] - int(np.count_nonzero(deliveries.committed)) - unpaired)
         found += [f"group {group}: an acknowledgement without an ended handler call"] * (early + stray)
     return found
