@@ -7,17 +7,36 @@ hold up all other clients for as long as the disk takes. So their pull waits unt
 from __future__ import annotations
 
 import mmap
+import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.errors import LimitReached, StoreCorrupt
 from rmqclient.store.log.consume_queue import ENTRY, Entry
 
 NEAR_BYTES: Final = 64 * 1024 * 1024
 """So much at the end of the log is taken to be in memory: it was just written."""
 
+AHEAD: Final = 512
+"""Messages that one look is for, when they stand close together: a consumer that catches up asks for them next."""
+
+_AHEAD_BYTES: Final = 4 * 1024 * 1024
+"""So close together they stand: the kernel looks at 1,000 pages in some 10 µs."""
+
+_AHEAD_S: Final = 0.1
+"""So long what was seen ahead is taken to stay in memory."""
+
 _PAGE: Final = mmap.PAGESIZE
+
+
+class _Seen(NamedTuple):
+    """Messages of a queue that were in memory."""
+
+    first: int
+    stop: int
+    until: float
+    """How long that is taken to be so, of time.monotonic."""
 
 
 class FarPages:
@@ -26,30 +45,16 @@ class FarPages:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._near: dict[MessageQueue, tuple[int, int]] = {}
+        self._seen: dict[MessageQueue, _Seen] = {}
 
     def are_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
         """Tell whether reading so many messages from ``offset`` on would wait for the disk. Does not wait for it."""
-        if self._is_near(queue, offset):
+        if self._is_near(queue, offset) or self._was_seen(queue, offset, most):
             return False
-        files = self._store.consume_queues[queue].files
-        position = offset * ENTRY.size
-        base = files.base_of(position)
         try:
-            if not files.is_cached(base, position - base, ENTRY.size):
-                return True
-            entries = self._entries(queue, offset, most)
-            if entries:
-                self._near[queue] = offset, entries[0].commit_log_offset
-            return not self._is_near(queue, offset) and any(
-                not self._is_cached(begin, end) for begin, end in _stretches(entries, self._store.log_files.file_bytes)
-            )
-        except (FileNotFoundError, StoreCorrupt):  # the look itself says what is wrong
+            return not self._sees_ahead(queue, offset) and self._is_one_missing(queue, offset, most)
+        except (FileNotFoundError, StoreCorrupt, LimitReached):  # the look itself says what is wrong
             return False
-
-    def _is_near(self, queue: MessageQueue, offset: int) -> bool:
-        """Tell whether a message is known to stand near the end of the log: behind one that was looked at."""
-        known, begin = self._near.get(queue, (offset + 1, 0))
-        return offset >= known and begin > self._store.state.published_to - NEAR_BYTES
 
     def fetch(self, queue: MessageQueue, offset: int, most: int, most_bytes: int) -> None:
         """Read these messages, so that they are in memory afterwards. For any thread."""
@@ -64,11 +69,59 @@ class FarPages:
         except (FileNotFoundError, StoreCorrupt):
             return
 
+    def _was_seen(self, queue: MessageQueue, offset: int, most: int) -> bool:
+        seen = self._seen.get(queue)
+        if seen is None or not seen.first <= offset <= seen.stop - most:
+            return False
+        return time.monotonic() < seen.until
+
+    def _sees_ahead(self, queue: MessageQueue, offset: int) -> bool:
+        """Look at the next messages as one stretch of the log, and note it when all of that is in memory."""
+        entries, stop = self._store.consume_queues[queue], self._stop(queue, offset, AHEAD)
+        if not self._has_entries(queue, offset, stop):
+            return False
+        first, last = entries.entry(offset), entries.entry(stop - 1)
+        begin, end = first.commit_log_offset, last.commit_log_offset + last.size
+        files = self._store.log_files
+        if begin < 0 or not 0 < end - begin <= _AHEAD_BYTES or files.base_of(begin) != files.base_of(end - 1):
+            return False
+        if not self._is_cached(begin, end):
+            return False
+        self._near[queue] = offset, begin
+        self._seen[queue] = _Seen(offset, stop, time.monotonic() + _AHEAD_S)
+        return True
+
+    def _is_one_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
+        """Look at the ends of each record, but for those near the end of the log."""
+        if not self._has_entries(queue, offset, self._stop(queue, offset, most)):
+            return True
+        entries = self._entries(queue, offset, most)
+        if entries:
+            self._near[queue] = offset, entries[0].commit_log_offset
+        return not self._is_near(queue, offset) and any(
+            not self._is_cached(begin, end) for begin, end in _stretches(entries, self._store.log_files.file_bytes)
+        )
+
+    def _has_entries(self, queue: MessageQueue, offset: int, stop: int) -> bool:
+        """Tell whether entries of one consume queue file are in memory."""
+        files = self._store.consume_queues[queue].files
+        base = files.base_of(offset * ENTRY.size)
+        return files.is_cached(base, offset * ENTRY.size - base, (stop - offset) * ENTRY.size)
+
+    def _is_near(self, queue: MessageQueue, offset: int) -> bool:
+        """Tell whether a message is known to stand near the end of the log: behind one that was looked at."""
+        known, begin = self._near.get(queue, (offset + 1, 0))
+        return offset >= known and begin > self._store.state.published_to - NEAR_BYTES
+
     def _entries(self, queue: MessageQueue, offset: int, most: int) -> list[Entry]:
-        entries = self._store.consume_queues[queue]
-        end = min(offset + most, entries.first_entry_of(offset) + entries.entries_per_file)
-        found = entries.entries(offset, min(end, self._store.topics.max_offset(queue)))
+        found = self._store.consume_queues[queue].entries(offset, self._stop(queue, offset, most))
         return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
+
+    def _stop(self, queue: MessageQueue, offset: int, most: int) -> int:
+        """Return where so many messages end, or those that stand in one consume queue file."""
+        entries = self._store.consume_queues[queue]
+        end_of_file = entries.first_entry_of(offset) + entries.entries_per_file
+        return min(offset + most, end_of_file, self._store.topics.max_offset(queue))
 
     def _is_cached(self, begin: int, end: int) -> bool:
         files = self._store.log_files

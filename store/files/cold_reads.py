@@ -56,13 +56,6 @@ class ColdReads:
             done += file.read_into(position + done, buffer[done:count])
         return count
 
-    def is_cached(self, path: str, size: int, position: int, count: int) -> bool:
-        """Tell whether ``count`` bytes can be read without waiting for the disk. Where the file system cannot say: yes.
-
-        Raises FileNotFoundError, and StoreCorrupt when the file does not have ``size`` bytes.
-        """
-        return self._file(path, size).is_cached(position, count)
-
     def data_begin(self, path: str, size: int, position: int) -> int:
         """Return the first byte at or above ``position`` that may not be zero, ``size`` when all that follow are.
 
@@ -122,16 +115,6 @@ class _File:
     def __del__(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
-
-    def is_cached(self, position: int, count: int) -> bool:
-        """Tell whether bytes are in memory, by reading them."""
-        wanted = min(count, self._size - position)
-        try:
-            return os.preadv(self._descriptor, [bytearray(wanted)], position, os.RWF_NOWAIT) == wanted
-        except BlockingIOError:
-            return False
-        except OSError:  # a file system that cannot say, and a byte that cannot be read: the read itself will tell
-            return True
 
     def read(self, position: int, count: int) -> bytes:
         """Return at least one byte, if ``count`` is not 0."""

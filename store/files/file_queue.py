@@ -191,9 +191,9 @@ class FileQueue:
     def is_cached(self, base: int, position: int, count: int) -> bool:
         """Tell whether ``count`` bytes of the file at ``base`` can be read without waiting for the disk.
 
-        Where the file system cannot say: yes. Raises as :meth:`read`.
+        Where the kernel does not say: yes. Raises as :meth:`mapping`.
         """
-        return self._mappings.cold.is_cached(self._name(base), self.file_bytes, position, count)
+        return self.mapping(base).is_cached(position, min(position + count, self.file_bytes))
 
     def data_begin(self, base: int, position: int) -> int:
         """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.

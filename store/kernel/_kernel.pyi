@@ -113,6 +113,13 @@ class Mapping:
     def read_no_further(self) -> None:
         """Let the first touch of a page read that page only."""
 
+    def is_cached(self, begin: int, end: int) -> bool:
+        """Tell whether the host has bytes of the file in its page cache, without touching them.
+
+        True where the kernel does not say: mincore(2) does not tell who neither owns the file nor may write it. Raises
+        ValueError for a range outside the file.
+        """
+
     def show(self, fd: int) -> None:
         """Map another file, as long as this one, to the same address; who reads meanwhile sees words of one of them."""
 

@@ -121,6 +121,7 @@ cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void *address, size_t length)
     int madvise(void *address, size_t length, int advice)
+    int mincore(void *address, size_t length, unsigned char *pages)
     int PROT_READ, PROT_WRITE, MAP_SHARED, MAP_PRIVATE, MAP_FIXED, MAP_ANONYMOUS, MAP_NORESERVE
     void *MAP_FAILED
 

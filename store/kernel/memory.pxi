@@ -59,6 +59,23 @@ cdef class Mapping:
         if failure and errno != EINVAL:  # EINVAL: a kernel before 5.14; pages are then made at first touch
             raise OSError(errno, os.strerror(errno))
 
+    def is_cached(self, Py_ssize_t begin, Py_ssize_t end):
+        cdef unsigned char pages[PAGES_A_LOOK]
+        cdef Py_ssize_t number, count
+        if not 0 <= begin <= end <= self.size:
+            raise ValueError(f"bytes {begin} to {end} are not in a file of {self.size}")
+        if begin < end:
+            begin -= begin % PAGE
+        while begin < end:
+            count = min(<Py_ssize_t>PAGES_A_LOOK, (end - begin + PAGE - 1) // PAGE)
+            if mincore(self.address + begin, count * PAGE, pages):
+                return True  # a kernel that cannot say: the look itself will tell
+            for number in range(count):
+                if not pages[number] & 1:
+                    return False
+            begin += count * PAGE
+        return True
+
     def show(self, int fd):
         """Map another file over this one. A thread that reads meanwhile sees a word of one of the two."""
         cdef void *address

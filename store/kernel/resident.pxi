@@ -10,6 +10,7 @@ cdef enum:
     WINDOW_BITS = 16              # Linux maps up to 64 KiB around a page that is read
     WINDOWS_A_LOOK = 256
     PAGE = 4096
+    PAGES_A_LOOK = 256            # of a look at what the page cache has: a megabyte
     BEHIND_END = 1 << 20          # bytes behind the end of the log that stay: a reader may follow the writer closely
 
 

@@ -55,6 +55,39 @@ def test_records_that_share_pages_are_looked_at_at_once(tmp_path: Path, monkeypa
     assert records[-1].commit_log_offset < look.stop - 1 < room.store.state.published_to
 
 
+def test_what_was_seen_ahead_is_not_looked_at_again_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    monkeypatch.setattr(far_pages, "AHEAD", 8)
+    with pull_room(tmp_path / "store") as room:
+        room.send(*["a"] * 20)
+        looks = looks_at_the_log(room.store, monkeypatch)
+        far = FarPages(room.store)
+        assert not far.are_missing(QUEUE, 0, 4)
+        assert not far.are_missing(QUEUE, 4, 4)
+        assert len(looks) == 1
+        assert not far.are_missing(QUEUE, 5, 4)  # it ends behind what was seen
+        assert len(looks) == 2
+        monkeypatch.setattr(far_pages, "_AHEAD_S", -1.0)
+        assert not far.are_missing(QUEUE, 10, 4)
+        assert not far.are_missing(QUEUE, 10, 4)
+        assert len(looks) == 4
+
+
+def test_messages_of_a_queue_that_are_far_apart_are_looked_at_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    monkeypatch.setattr(far_pages, "_AHEAD_BYTES", 20_000)
+    with pull_room(tmp_path / "store") as room:
+        room.send(*["a"] * 3, size=9_000)
+        looks = looks_at_the_log(room.store, monkeypatch)
+        assert not FarPages(room.store).are_missing(QUEUE, 0, 2)
+    assert all(len(look) < 20_000 for look in looks)
+    assert len(looks) > 1
+
+
 def test_the_ends_of_every_record_are_looked_at_in_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -15,6 +16,7 @@ from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping
 
 SIZE = 8_192
+PAGE = mmap.PAGESIZE
 
 
 def scratch_files(root: Path) -> list[Path]:
@@ -155,3 +157,29 @@ def test_only_whole_pages_of_the_file_are_populated(tmp_path: Path, begin: int, 
     mapping.populate(4_096, SIZE)
     with pytest.raises(ValueError, match=f"bytes {begin} to {end} are no pages of a file of 8192"):
         mapping.populate(begin, end)
+
+
+def test_a_mapping_tells_which_pages_the_host_has_in_memory(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 300 * PAGE
+    path.write_bytes(bytes(size))
+    with path.open("rb") as file:
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        mapping = map_file(path, size)
+        if mapping.is_cached(0, size):
+            pytest.skip("this file system does not drop the pages of a file when it is asked to")
+        assert not mapping.is_cached(PAGE - 1, PAGE)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        os.pread(file.fileno(), 1, 270 * PAGE)
+    assert mapping.is_cached(270 * PAGE + 5, 271 * PAGE)
+    assert not mapping.is_cached(270 * PAGE, 271 * PAGE + 1)
+    assert not mapping.is_cached(0, 271 * PAGE)  # more pages than are asked for at once
+    assert mapping.is_cached(7, 7)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 1), (2, 1), (0, 2 * PAGE + 1)])
+def test_only_bytes_of_the_file_are_looked_for_in_memory(tmp_path: Path, begin: int, end: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(2 * PAGE))
+    with pytest.raises(ValueError, match=f"bytes {begin} to {end} are not in a file of {2 * PAGE}"):
+        map_file(path, 2 * PAGE).is_cached(begin, end)
