@@ -195,8 +195,7 @@ class FrameReader:
             self._rest += part
             at += len(part)
             if len(self._rest) >= self._wanted:
-                whole = bytes(self._rest)
-                self._rest.clear()
+                whole, self._rest = memoryview(self._rest), bytearray()
                 frames, read = self._frames_of(whole, 0)
                 self._rest += whole[read:]
         return frames, at if self.damage is None else len(data)

@@ -55,6 +55,7 @@ class Header:
         self._owner = owner
         self._writers = {field.name: (field.wire_name, field.type.write) for field in self.fields}
         self._readers = {field.wire_name: (field.name, field.type) for field in self.fields}
+        self._types = {field.name: (field.wire_name, field.type) for field in self.fields}
         self._required = {field.name for field in self.fields if field.is_required}
         self._required_wire_names = {field.wire_name for field in self.fields if field.is_required}
 
@@ -102,6 +103,17 @@ class Header:
                 f"{self._owner} needs {', '.join(sorted(self._required - values.keys()))}: it has {texts}"
             )
         return values
+
+    def read_one(self, texts: dict[str, str], name: str) -> Any:
+        """Return the value of the field with this long name, which has to be there. Raises as :meth:`read`."""
+        wire_name, kind = self._types[name]
+        text = texts.get(wire_name)
+        if text is None or (not text and kind is not STRING):
+            raise HeaderError(f"{self._owner} needs {name}: it has {texts}")
+        try:
+            return kind.read(text)
+        except ValueError as error:
+            raise HeaderError(f"{self._owner}: {name} is {text!r:.80}: {error}") from None
 
     def _names(self) -> str:
         return ", ".join(field.name for field in self.fields) or "none"

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from rmqclient.remoting.codes import VERSION, Language, RequestCode, ResponseCode
-from rmqclient.remoting.table.headers import request, request_fields, response, response_fields
+from rmqclient.remoting.table.headers import request, request_fields, response, response_field, response_fields
 
 __all__ = [
     "VERSION",
@@ -22,5 +22,6 @@ __all__ = [
     "request",
     "request_fields",
     "response",
+    "response_field",
     "response_fields",
 ]

@@ -59,6 +59,14 @@ def response_fields(code: RequestCode, frame: Frame) -> dict[str, Any]:
     return _declared(code).answer.read(frame.fields)
 
 
+def response_field(code: RequestCode, frame: Frame, name: str) -> Any:
+    """Return one typed field of the answer to a request ``code``, for who needs no other and asks often.
+
+    Raises :class:`HeaderError` as :func:`response_fields`, for this field alone; it must not be absent.
+    """
+    return _declared(code).answer.read_one(frame.fields, name)
+
+
 def _declared(code: int) -> Request:
     known = REQUESTS.get(code)
     if known is None:

@@ -12,7 +12,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.declarations.fields import Header
 from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import Frame, FrameReader, Serialization, encode
-from rmqclient.remoting.table import request, request_fields, response, response_fields
+from rmqclient.remoting.table import request, request_fields, response, response_field, response_fields
 from rmqclient.remoting.table.requests import REQUESTS, SECTIONS
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -50,8 +50,23 @@ def test_an_answer_comes_with_the_values_that_were_sent(code: RequestCode, data:
     values = data.draw(values_of(REQUESTS[code].answer))
     received = over_the_wire(response(Frame(code, opaque=-5), **values))
     assert response_fields(code, received) == values
+    assert {name: response_field(code, received, name) for name in values} == values
     assert received.is_response
     assert received.opaque == -5
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"minOffset": "0"}, "needs nextBeginOffset: it has"),
+        ({"nextBeginOffset": ""}, "needs nextBeginOffset: it has"),
+        ({"nextBeginOffset": "soon"}, "nextBeginOffset is 'soon'"),
+        ({"nextBeginOffset": str(2**63)}, f"nextBeginOffset is '{2**63}': a whole number from"),
+    ],
+)
+def test_a_single_field_of_an_answer_has_to_be_there_and_of_its_type(fields: dict[str, str], reason: str) -> None:
+    with pytest.raises(HeaderError, match=reason):
+        response_field(RequestCode.PULL_MESSAGE, Frame(0, fields), "nextBeginOffset")
 
 
 @given(DECLARED, st.dictionaries(st.sampled_from(["topic", "queueId", "offset", "e"]), st.text(max_size=5)))

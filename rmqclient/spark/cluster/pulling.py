@@ -34,7 +34,7 @@ from rmqclient.filters.tag import EVERYTHING
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError, error_of
 from rmqclient.remoting.frame import Frame
-from rmqclient.remoting.table import request, response_fields
+from rmqclient.remoting.table import request, response_field, response_fields
 from rmqclient.spark.cluster.patience import PATIENCE_S, pause_s
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
@@ -216,10 +216,11 @@ class Pull:
         start = chunk.next
         if frame.code not in _KNOWN:
             return error_of(frame, self._queue.broker_name)
-        fields = response_fields(RequestCode.PULL_MESSAGE, frame)
-        following, oldest, end = fields["nextBeginOffset"], fields["minOffset"], fields["maxOffset"]
+        following = response_field(RequestCode.PULL_MESSAGE, frame, "nextBeginOffset")
         if frame.code == ResponseCode.SUCCESS and following > start:
             return Answer(start, min(following, chunk.stop), frame.body, "", following)
+        fields = response_fields(RequestCode.PULL_MESSAGE, frame)
+        oldest, end = fields["minOffset"], fields["maxOffset"]
         if oldest > start:
             lost = f"removed: the oldest message is {oldest}"
             return Answer(start, min(oldest, chunk.stop), b"", lost, oldest)

@@ -30,8 +30,8 @@ FAULTS = [
     Fault(
         name="bytes of an unfinished frame are read twice",
         file="remoting/frame.py",
-        old="                self._rest.clear()\n",
-        new="",
+        old="                whole, self._rest = memoryview(self._rest), bytearray()\n",
+        new="                whole = memoryview(bytes(self._rest))\n",
         tests=FRAME_TESTS,
         select="byte_by_byte",
     ),
