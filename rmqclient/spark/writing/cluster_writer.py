@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.spark.cluster.clients import kept_client
+from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.writing.sending import RowSender
 from rmqclient.spark.writing.write_columns import check_columns
 from rmqclient.spark.writing.write_options import ClusterWriteOptions, parse_for_cluster
@@ -115,6 +116,7 @@ def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool)
 def _send(options: ClusterWriteOptions, application: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Sent:
     context = TaskContext.get()
     prefix = unique_prefix(application, batch, 0 if context is None else context.partitionId())
+    keep_objects()
     sender = RowSender(kept_client(options.url), options.group, prefix, options.topic)
     sender.send(rows)
     return Sent(sender.rows)

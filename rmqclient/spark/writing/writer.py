@@ -24,6 +24,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.writing import staging
 from rmqclient.spark.writing.committing import Batch, commit_once, commit_unnamed
 from rmqclient.spark.writing.staging import StagedPart
@@ -59,6 +60,7 @@ class _Staging:
         self.run = staging.new_run()
 
     def stage(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        keep_objects()
         context = TaskContext.get()
         part, attempt = (0, 0) if context is None else (context.partitionId(), context.attemptNumber())
         query_id = None if context is None else context.getLocalProperty(QUERY_ID)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 
@@ -31,6 +33,16 @@ def test_the_first_task_keeps_what_is_there_and_the_next_ones_add_nothing(monkey
     worker_process.keep_objects()
     assert gc.get_freeze_count() <= kept
     assert len(more) == 1000
+
+
+def test_a_task_that_finds_more_modules_keeps_what_came_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskContext, "get", object)
+    worker_process.keep_objects()
+    kept = gc.get_freeze_count()
+    more = [[number] for number in range(1000)]
+    monkeypatch.setitem(sys.modules, "another", ModuleType("another"))
+    worker_process.keep_objects()
+    assert gc.get_freeze_count() >= kept + len(more)
 
 
 def test_nothing_is_kept_outside_of_a_task() -> None:
