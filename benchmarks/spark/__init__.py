@@ -5,8 +5,7 @@ All of them hold the same messages, are read in turn by one session with two cor
 
 from __future__ import annotations
 
-import os
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,8 @@ from benchmarks.spark.rows import CLUSTER, JSON, KAFKA, PARQUET, QUEUES, STORE, 
 from benchmarks.spark.scans import AGGREGATE, ARCHIVE, BODILESS, PROJECTED, SCAN, WRITE, figure
 from rmqclient.errors import SparkUnavailable
 from rmqclient.spark.java import java_home
+from tests.interop.cluster.clusters import Cluster, started_cluster
+from tests.interop.rocketmq import BROKER_5_3_3, FAST_JVM, why_not
 
 TARGETS = {
     (SCAN, PARQUET): at_least(0.5),
@@ -45,8 +46,8 @@ BESIDE_KAFKA = {
 }
 """What a RocketMQ cluster is compared with, and the targets of the ratios."""
 
-CLUSTER_VARIABLE = "RMQ_BENCH_CLUSTER"
-"""Environment variable with the URL of a RocketMQ cluster that runs; without it no cluster is measured."""
+BROKER_FILES = "mappedFileSizeCommitLog=1073741824"
+"""A gibibyte, as by default; those of tests are smaller."""
 
 WRITTEN = {100: at_least(1e6)}
 """Rows a second, by the bytes of a body."""
@@ -68,6 +69,7 @@ class Parameters:
     messages_a_second: int = 10_000
     body_bytes: tuple[int, ...] = (100, 1024)
     kafka: bool = True
+    cluster: bool = True
 
 
 def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
@@ -88,14 +90,18 @@ def _measure_scans(
     parameters: Parameters, jars: Jars | None, body_bytes: int, directory: Path, samples: Samples
 ) -> None:
     case = in_bytes(body_bytes)
-    with scratch(directory) as path, broker(path, jars, QUEUES) if jars else nullcontext() as kafka:
+    with (
+        scratch(directory) as path,
+        broker(path, jars, QUEUES) if jars else nullcontext() as kafka,
+        _cluster(parameters, path) as servers,
+    ):
         job = spark_scans.Job(
             messages=parameters.messages,
             tuples=parameters.tuples,
             body_bytes=body_bytes,
             rounds=parameters.repetitions,
             kafka=kafka,
-            cluster=os.environ.get(CLUSTER_VARIABLE),
+            cluster=spark_scans.Cluster(servers.url, servers.brokers[0].root) if servers else None,
         )
         taken = alone(Child(spark_scans.measure, path, job))
     for name, rate in taken:
@@ -138,6 +144,12 @@ def _jars(parameters: Parameters, directory: Path, samples: Samples) -> Jars | N
         return None
 
 
+def _cluster(parameters: Parameters, directory: Path) -> AbstractContextManager[Cluster | None]:
+    if not parameters.cluster or why_not(BROKER_5_3_3):
+        return nullcontext()
+    return started_cluster(BROKER_5_3_3, directory / "rocketmq", masters=1, settings=BROKER_FILES, jvm=FAST_JVM)
+
+
 def _note(parameters: Parameters, jars: Jars | None, samples: Samples) -> None:
     samples.note(
         "One session of rmqclient.spark for each size of bodies and one for the streams, all with local[2]. The topic "
@@ -162,6 +174,14 @@ def _note(parameters: Parameters, jars: Jars | None, samples: Samples) -> None:
             "the same Parquet; they have no tags, so its aggregate groups by partition alone. Tuned for long reads: "
             f"{', '.join(f'{name}={value}' for name, value in TUNING.items())}."
         )
+    if parameters.cluster:
+        reason = why_not(BROKER_5_3_3)
+        samples.note(
+            f"Not measured, {CLUSTER}: {reason}."
+            if reason
+            else f"{CLUSTER[0].upper()}{CLUSTER[1:]} is a name server and a broker, {BROKER_5_3_3}, on loopback, with "
+            "default settings for what it stores and reads. Its messages were written by Spark from the same Parquet."
+        )
     samples.note(
         "Micro-batches follow one another at once, without an interval. Their time is triggerExecution of a query's "
         "progress; the first batches of a query are not counted. What one task more costs is the time of "
@@ -176,7 +196,7 @@ BENCHMARK = Benchmark(
         Size.FULL: Parameters(repetitions=3, messages=5_000_000, tuples=500_000, batches=60),
         Size.QUICK: Parameters(repetitions=2, messages=300_000, tuples=100_000, batches=20),
         Size.SMALLEST: Parameters(
-            repetitions=1, messages=200, tuples=80, batches=2, tasks=16, body_bytes=(100,), kafka=False
+            repetitions=1, messages=200, tuples=80, batches=2, tasks=16, body_bytes=(100,), kafka=False, cluster=False
         ),
     },
     run=run,

@@ -139,7 +139,7 @@ def of_kafka(kafka: Kafka, topic: str, messages: int, *, tuned: bool) -> Rows:
 
 
 def of_cluster(url: str, topic: str, messages: int, files: Path) -> Rows:
-    """Return the messages of a topic of a RocketMQ cluster, whose files are elsewhere; ``files`` is any directory."""
+    """Return the messages of a topic of a RocketMQ cluster; ``files`` is the directory of its broker."""
 
     def read(spark: SparkSession, schema: str | None) -> DataFrame:
         reader = spark.read.format("rmq").option("subscribe", topic)

@@ -46,6 +46,14 @@ _RECORD_BYTES = 256
 """Somewhat more bytes than a record has besides its body."""
 
 
+class Cluster(NamedTuple):
+    """A RocketMQ cluster that runs, and may make topics."""
+
+    url: str
+    files: Path
+    """The directory of its broker's files."""
+
+
 class Job(NamedTuple):
     """The work of one child."""
 
@@ -54,8 +62,7 @@ class Job(NamedTuple):
     body_bytes: int
     rounds: int
     kafka: Kafka | None
-    cluster: str | None = None
-    """URL of a RocketMQ cluster that runs, and may make topics."""
+    cluster: Cluster | None = None
 
 
 class Taken(NamedTuple):
@@ -133,9 +140,9 @@ def _forms(spark: SparkSession, directory: Path, job: Job, taken: list[Taken]) -
     if job.cluster is not None:
         topic = f"scans-{uuid.uuid4().hex[:8]}"
         begun = time.monotonic()
-        spark_rows.write_cluster(of_parquet.read(spark, None), job.cluster, topic)
+        spark_rows.write_cluster(of_parquet.read(spark, None), job.cluster.url, topic)
         taken.append(Taken(figure(WRITE, spark_rows.CLUSTER), job.messages / (time.monotonic() - begun)))
-        yield spark_rows.of_cluster(job.cluster, topic, job.messages, directory / "elsewhere")
+        yield spark_rows.of_cluster(job.cluster.url, topic, job.messages, job.cluster.files)
     os.sync()
 
 
