@@ -180,7 +180,8 @@ def _note(parameters: Parameters, jars: Jars | None, samples: Samples) -> None:
             f"Not measured, {CLUSTER}: {reason}."
             if reason
             else f"{CLUSTER[0].upper()}{CLUSTER[1:]} is a name server and a broker, {BROKER_5_3_3}, on loopback, with "
-            "default settings for what it stores and reads. Its messages were written by Spark from the same Parquet."
+            "default settings for what it stores and reads. Its messages were written by Spark from the same Parquet. "
+            "Its aggregate groups by partition alone, as Kafka's does."
         )
     samples.note(
         "Micro-batches follow one another at once, without an interval. Their time is triggerExecution of a query's "

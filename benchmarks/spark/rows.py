@@ -139,13 +139,17 @@ def of_kafka(kafka: Kafka, topic: str, messages: int, *, tuned: bool) -> Rows:
 
 
 def of_cluster(url: str, topic: str, messages: int, files: Path) -> Rows:
-    """Return the messages of a topic of a RocketMQ cluster; ``files`` is the directory of its broker."""
+    """Return the messages of a topic of a RocketMQ cluster; ``files`` is the directory of its broker.
+
+    They are grouped by queue alone, as Kafka's are, with which they are compared.
+    """
 
     def read(spark: SparkSession, schema: str | None) -> DataFrame:
         reader = spark.read.format("rmq").option("subscribe", topic)
         return (reader.schema(schema) if schema else reader).load(url)
 
-    return Rows(name=CLUSTER, files=files, messages=messages, columns=_COLUMNS, read=read, is_whole=False)
+    columns = _COLUMNS - {"tags"}
+    return Rows(name=CLUSTER, files=files, messages=messages, columns=columns, read=read, is_whole=False)
 
 
 def write_parquet(rows: DataFrame, directory: Path) -> None:
