@@ -10,7 +10,7 @@ from rmqclient.message import Message, ReceivedMessage
 
 
 class Replies(Protocol):
-    """The replies to the requests of one client. Except for :meth:`open`, for one thread."""
+    """The replies to the requests of one client. Except for :meth:`open`, for one thread at a time."""
 
     client_id: str
     """The name that a request gives to be replied to [REPLY_TO_CLIENT]."""

@@ -376,7 +376,7 @@ class Producer:
 
         Raises RequestTimeout, which is a TimeoutError, and what :meth:`send` raises; ValueError for the timeout.
         """
-        return self.request_async(message, timeout, sharding_key).result()
+        return self._requester.ask(self.send, message, sharding_key, timeout)
 
     def request_async(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> RequestFuture:
         """Send a message and return a future of its reply, which can also be awaited.
@@ -461,5 +461,5 @@ class Producer:
         """Refuse every send from now on: this is a forked child."""
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
-        self._requester = Requester(self._backend)  # whose thread is the parent's
+        self._requester = Requester(self._backend)  # whose listener is in the parent
         self._observers = []  # and so are those that hand over what observers collected

@@ -1,8 +1,9 @@
 """Request: a message whose sender waits for the reply.
 
-Each requester has one thread, which sleeps by a bell until replies come (:mod:`rmqclient.backend.replies`). Replies
-that came before the oldest request that still waits was sent are left out. While no reply is awaited, replies to other
-requesters do not wake it.
+While a reply is awaited, one thread listens: it sleeps by a bell until replies come (:mod:`rmqclient.backend.replies`).
+A thread that waits for its reply listens itself as long as no other reply is awaited, which saves waking two threads.
+Otherwise the requester's own thread listens. Replies that came before the oldest request that still waits was sent are
+left out.
 
 ==================================  =================================================================================
 event                               effect
@@ -35,13 +36,12 @@ _log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 0.5
 """A replier that is killed after it has published and before it rings leaves the sleeper asleep. It looks again after
 this time."""
-_IDLE_S = 3_600.0
 
 
 class RequestFuture(AwaitableFuture[ReceivedMessage]):
     """The reply to come: a future of :mod:`concurrent.futures` that can also be awaited.
 
-    Its callbacks run in the thread that receives the replies, so they should be quick.
+    Its callbacks run in the thread that receives the reply, so they should be quick.
     """
 
 
@@ -71,19 +71,22 @@ class _Awaited:
 
 
 class Requester:
-    """Sends requests and receives their replies; safe for threads. The first request starts the thread."""
+    """Sends requests and receives their replies; safe for threads. Its own thread is started when it has to listen."""
 
     def __init__(self, backend: Backend) -> None:
         self._replies = backend.replies()
         self._envelope: Mapping[str, str] | None = None
-        """What every request says so that its reply comes here; None before the thread is started."""
-        self._changing = threading.Lock()
+        """What every request says so that its reply comes here; None before the first one."""
+        self._changing = threading.Condition(threading.Lock())
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
         """Earliest deadline of a request, by the clock's ``elapsed``."""
         self._wakes_at = math.inf
-        """When the thread looks again even if no bell rings, by the clock's ``elapsed``."""
+        """When the listener looks again even if no bell rings, by the clock's ``elapsed``."""
         self._closed = False
+        self._listener: threading.Thread | None = None
+        self._called = threading.Event()
+        """Whether the requester's own thread is to listen, or to end."""
         self._thread = threading.Thread(target=self._run, name="rmq-replies", daemon=True)
 
     def request(
@@ -94,8 +97,54 @@ class Requester:
         timeout: Duration,
     ) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
+        awaited = self._send(send, message, sharding_key, timeout)
+        self._have_listener()
+        return awaited.future
+
+    def ask(
+        self,
+        send: Callable[[Message, str | None], SendResult],
+        message: Message,
+        sharding_key: str | None,
+        timeout: Duration,
+    ) -> ReceivedMessage:
+        """Send a request by ``send`` and wait for the reply. Raises as :meth:`request` and its future."""
+        awaited = self._send(send, message, sharding_key, timeout)
+        try:
+            if self._listens_alone():
+                self._listen(awaited)
+            else:
+                self._have_listener()
+        finally:  # also when a signal ends the wait
+            self._leave()
+        return awaited.future.result()
+
+    def close(self) -> None:
+        """End the thread. Requests that still wait fail with StoreClosed. Closing twice does nothing."""
+        with self._changing:
+            self._closed = True
+            left, self._awaited = list(self._awaited.values()), {}
+        for awaited in left:
+            awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
+        if self._envelope is not None:
+            self._replies.bell.ring()
+            self._called.set()
+            me = threading.current_thread()
+            with self._changing:
+                self._changing.wait_for(lambda: self._listener in (None, me))
+            if self._thread.ident is not None and self._thread is not me:
+                self._thread.join()
+        self._replies.close()
+
+    def _send(
+        self,
+        send: Callable[[Message, str | None], SendResult],
+        message: Message,
+        sharding_key: str | None,
+        timeout: Duration,
+    ) -> _Awaited:
         seconds = _seconds(timeout)
-        envelope = self._envelope or self._start()
+        envelope = self._envelope or self._open()
         correlation_id = str(uuid.uuid4())
         awaited = _Awaited(message.topic, seconds)
         self._expect(correlation_id, awaited)
@@ -106,28 +155,14 @@ class Requester:
                 self._awaited.pop(correlation_id, None)
             raise
         self._time(awaited, sent.message_id)
-        return awaited.future
+        return awaited
 
-    def close(self) -> None:
-        """End the thread. Requests that still wait fail with StoreClosed. Closing twice does nothing."""
-        with self._changing:
-            self._closed = True
-            left, self._awaited = list(self._awaited.values()), {}
-        for awaited in left:
-            awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
-        if self._envelope is not None and self._thread is not threading.current_thread():
-            self._replies.bell.ring()
-            self._thread.join()
-        self._replies.close()
-
-    def _start(self) -> Mapping[str, str]:
+    def _open(self) -> Mapping[str, str]:
         envelope = self._replies.open()
         with self._changing:
             if self._closed:
                 raise StoreClosed("this producer was closed")
-            if self._envelope is None:
-                self._envelope = envelope
-                self._thread.start()
+            self._envelope = envelope
         return envelope
 
     def _asking(self, message: Message, correlation_id: str, seconds: float, envelope: Mapping[str, str]) -> Message:
@@ -157,33 +192,76 @@ class Requester:
             awaited.message_id = message_id
             awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
-            is_to_wake = awaited.deadline < self._wakes_at
+            listens_alone = self._listener not in (None, self._thread)  # no longer: it leaves this to the thread
+            is_to_wake = listens_alone or awaited.deadline < self._wakes_at < math.inf
         if is_to_wake:
             self._replies.bell.ring()
 
+    def _listens_alone(self) -> bool:
+        """Let the calling thread listen, if nobody does and no other reply is awaited; tell whether it is to."""
+        with self._changing:
+            if self._listener is not None or len(self._awaited) != 1:
+                return False
+            self._listener = threading.current_thread()
+        return True
+
+    def _have_listener(self) -> None:
+        """Let the requester's own thread listen, if nobody does."""
+        with self._changing:
+            if self._listener is None and self._awaited:
+                self._call_thread()
+
+    def _call_thread(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+        self._listener = self._thread
+        self._called.set()
+
     def _run(self) -> None:
+        while not self._closed:
+            self._called.wait()
+            self._called.clear()
+            if self._listener is self._thread:
+                self._listen(None)
+                self._leave()
+        self._leave()  # it may just have been called
+
+    def _listen(self, own: _Awaited | None) -> None:
+        """Receive replies: the own one, unless others are awaited too; without an own one, all."""
         bell = self._replies.bell
         while not self._closed:
             heard = bell.heard()
-            pause_s = self._step() if self._is_awaiting() else _IDLE_S
+            pause_s = self._step()
+            if self._has_listened(own):
+                return
             bell.wait(heard, pause_s)
 
+    def _has_listened(self, own: _Awaited | None) -> bool:
+        with self._changing:
+            if own is None:
+                return not self._awaited
+            return own.future.done() or len(self._awaited) > 1
+
+    def _leave(self) -> None:
+        """Listen no more, if the calling thread does. The requester's own thread goes on if a reply is awaited."""
+        with self._changing:
+            if self._listener is not threading.current_thread():
+                return
+            self._listener, self._wakes_at = None, math.inf
+            self._changing.notify_all()
+            if self._awaited:
+                self._call_thread()
+
     def _step(self) -> float:
-        """Receive replies and end late requests; return for how many seconds the thread may sleep."""
+        """Receive replies and end late requests; return for how many seconds the listener may sleep."""
         try:
-            self._replies.listen()  # before the look: a reply from now on wakes this thread
+            self._replies.listen()  # before the look: a reply from now on wakes the listener
             self._look()
             return self._expire()
-        except Exception as error:  # noqa: BLE001 - without this thread all would wait on
+        except Exception as error:  # noqa: BLE001 - without a listener all would wait on
             _log.error("replies cannot be received: %s: %s", type(error).__name__, error)
             self._fail_all(error)
             return 0.0
-
-    def _is_awaiting(self) -> bool:
-        with self._changing:
-            if not self._awaited:
-                self._wakes_at = math.inf
-            return bool(self._awaited)
 
     def _look(self) -> None:
         """Receive the replies that have come."""

@@ -8,7 +8,7 @@ KILLED_INBOX = "tests/crash/client/test_killed_inbox.py"
 KILLED_OUTBOX = "tests/crash/client/test_killed_outbox.py"
 KILLED_CRON = "tests/crash/client/test_killed_cron.py"
 CRON = "tests/client/consuming/test_cron.py"
-REQUESTS = "tests/client/sending/test_requests.py"
+REQUESTS = "tests/client/requesting/test_requests.py"
 TABLE = "tests/client/tables/test_table.py"
 COMPRESSION = "tests/client/sending/test_compression.py"
 
@@ -84,6 +84,14 @@ FAULTS = [
         new="self._over_bytes <= len(body)",
         tests=COMPRESSION,
         select="as_it_is_sent",
+    ),
+    Fault(
+        name="who no longer waits for a reply leaves the others without a listener",
+        file="rmqclient/sending/request.py",
+        old="            if self._awaited:\n                self._call_thread()\n",
+        new="",
+        tests="tests/client/requesting/test_waiting_for_replies.py",
+        select="interrupted",
     ),
     Fault(
         name="every request passes over the replies that have come",
