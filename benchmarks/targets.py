@@ -53,6 +53,11 @@ _UNEVEN = (
     "there were 39,000 page faults for a million messages instead of 8,500; with messages to 64 queues in turns the "
     "ratio of processor time was 1.10 x. Both on a busy machine."
 )
+_ROUND_TRIP = (
+    "Both sides work one after the other: the requester took 41 µs of processor time for each request, the replier 24. "
+    "Of the requester's time py-spy found 31 % in the send, which wakes the replier, 39 % asleep until the reply "
+    "rings, and 17 % in reading it. Both on a busy machine."
+)
 
 AIMS = (
     Aim(
@@ -130,6 +135,7 @@ AIMS = (
         case="at once",
         before="69 µs",
         target=at_most(40),
+        limit=_ROUND_TRIP,
     ),
     Aim(
         shown="resident memory of a worker behind what it has read",
