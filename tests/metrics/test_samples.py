@@ -168,8 +168,8 @@ def test_messages_that_were_finished_out_of_order_are_not_ready_when_their_membe
             wait_for(lambda: sampler.sample().group_queues[0].acknowledged_ahead == 9, "nine are finished")
             with Admin(root) as admin:
                 admin.pause("billing")
-            go_on.set()
             consumer.close()
+            go_on.set()  # too late: its queue has been given back
 
             # Then the others are not counted as ready
             (row,) = (each for each in sampler.sample().group_queues if each.queue.topic == "orders")

@@ -13,12 +13,16 @@ from tests.torture.steps import steps
 @pytest.mark.crash
 @pytest.mark.guarantee("G63", "G65")
 def test_random_kills_run_no_finished_step_again(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    result = steps.run(seed, 1, tmp_path)
-    print(result)
-    assert result.problems == []
-    assert result.figures["kills"]
+    for attempt in range(3):  # on a busy machine a round may end before its kill
+        seed, scratch = random.randrange(1 << 32), tmp_path / str(attempt)
+        print(f"seed {seed}")
+        scratch.mkdir()
+        result = steps.run(seed, 1, scratch)
+        print(result)
+        assert result.problems == []
+        if result.figures.get("kills"):
+            return
+    pytest.fail("no worker was killed in three rounds")
 
 
 def test_a_step_that_runs_again_and_a_result_that_changes_are_noticed(tmp_path: Path) -> None:
