@@ -58,11 +58,10 @@ def run(parameters: Parameters, directory: Path, samples: Samples) -> None:
                 _add(samples, REQUEST, case, _through_the_store(parameters, root, pause_s))
             with scratch(directory) as path:
                 _add(samples, FIFOS, case, _through_fifos(parameters, path, pause_s))
-            samples.add_ratio(
-                "median to that of two FIFOs", case, (f"{REQUEST}, median", case), (f"{FIFOS}, median", case)
-            )
         with scratch(directory) as root:
             samples.add(SIDE_BY_SIDE, "1 process each", "/s", _side_by_side(parameters, root))
+    for case in ("at once", "500 /s"):
+        samples.add_ratio("median to that of two FIFOs", case, (f"{REQUEST}, median", case), (f"{FIFOS}, median", case))
 
 
 def answer(begin: Begin, root: Path, requests: int) -> None:
