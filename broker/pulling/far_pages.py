@@ -118,10 +118,10 @@ class FarPages:
         return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
 
     def _stop(self, queue: MessageQueue, offset: int, most: int) -> int:
-        """Return where so many messages end, or those that stand in one consume queue file."""
+        """Return where so many messages end, or those that stand in one consume queue file; ``offset`` if none do."""
         entries = self._store.consume_queues[queue]
         end_of_file = entries.first_entry_of(offset) + entries.entries_per_file
-        return min(offset + most, end_of_file, self._store.topics.max_offset(queue))
+        return max(offset, min(offset + most, end_of_file, self._store.topics.max_offset(queue)))
 
     def _is_cached(self, begin: int, end: int) -> bool:
         files = self._store.log_files

@@ -22,6 +22,7 @@ import math
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from rmqclient.backend import Backend
 from rmqclient.backend.futures import AwaitableFuture
@@ -32,6 +33,9 @@ from rmqclient.store import clock
 from rmqclient.store.errors import StoreClosed
 
 _log = logging.getLogger(__name__)
+
+Send: TypeAlias = Callable[[Message, str | None], SendResult]
+"""Stores a message with a sharding key."""
 
 _LONGEST_WAIT_S = 0.5
 """A replier that is killed after it has published and before it rings leaves the sleeper asleep. It looks again after
@@ -89,25 +93,13 @@ class Requester:
         """Whether the requester's own thread is to listen, or to end."""
         self._thread = threading.Thread(target=self._run, name="rmq-replies", daemon=True)
 
-    def request(
-        self,
-        send: Callable[[Message, str | None], SendResult],
-        message: Message,
-        sharding_key: str | None,
-        timeout: Duration,
-    ) -> RequestFuture:
+    def request(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
         awaited = self._send(send, message, sharding_key, timeout)
         self._have_listener()
         return awaited.future
 
-    def ask(
-        self,
-        send: Callable[[Message, str | None], SendResult],
-        message: Message,
-        sharding_key: str | None,
-        timeout: Duration,
-    ) -> ReceivedMessage:
+    def ask(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> ReceivedMessage:
         """Send a request by ``send`` and wait for the reply. Raises as :meth:`request` and its future."""
         awaited = self._send(send, message, sharding_key, timeout)
         try:
@@ -136,13 +128,7 @@ class Requester:
                 self._thread.join()
         self._replies.close()
 
-    def _send(
-        self,
-        send: Callable[[Message, str | None], SendResult],
-        message: Message,
-        sharding_key: str | None,
-        timeout: Duration,
-    ) -> _Awaited:
+    def _send(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> _Awaited:
         seconds = _seconds(timeout)
         envelope = self._envelope or self._open()
         correlation_id = str(uuid.uuid4())
@@ -192,8 +178,8 @@ class Requester:
             awaited.message_id = message_id
             awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
-            listens_alone = self._listener not in (None, self._thread)  # no longer: it leaves this to the thread
-            is_to_wake = listens_alone or awaited.deadline < self._wakes_at < math.inf
+            gives_way = self._listener not in (None, self._thread)  # who listens alone, to the requester's own thread
+            is_to_wake = gives_way or awaited.deadline < self._wakes_at < math.inf
         if is_to_wake:
             self._replies.bell.ring()
 
@@ -238,6 +224,8 @@ class Requester:
 
     def _has_listened(self, own: _Awaited | None) -> bool:
         with self._changing:
+            if self._listener is not threading.current_thread():  # a callback has asked in turn, and given this up
+                return True
             if own is None:
                 return not self._awaited
             return own.future.done() or len(self._awaited) > 1

@@ -75,6 +75,16 @@ def test_what_was_seen_ahead_is_not_looked_at_again_for_a_while(
         assert len(looks) == 4
 
 
+@pytest.mark.parametrize("offset", [3, 7])
+def test_nothing_is_missing_behind_the_last_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    monkeypatch.setattr(far_pages, "NEAR_BYTES", -1)
+    with pull_room(tmp_path / "store") as room:
+        room.send(*["a"] * 3)
+        assert not FarPages(room.store).are_missing(QUEUE, offset, 4)
+
+
 def test_messages_of_a_queue_that_are_far_apart_are_looked_at_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
