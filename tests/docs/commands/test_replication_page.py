@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.store.settings.lineage import read_lineage
 from tests.docs.commands.lines import lines, run_here
 from tests.docs.commands.shop import open_shop
 from tests.docs.sessions.terminal import Terminal
+from tests.workers.supervised import eventually
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow]
 
@@ -50,6 +52,8 @@ class Hosts:
         self._running[key] = Terminal(f"exec {command}", self._directory, self._environment)
         self._running[key].wait_for(lambda printed: printed.startswith("{"))
         assert self._running[key].printed.startswith("{"), f"{command}\n{self._running[key].printed}"
+        if what[1] == "follow":  # it says so before it has met its primary, whose history a later command may need
+            eventually(lambda: read_lineage(self._directory / what[2]).store_id, f"a primary met by {command}")
 
     def end(self, *keys: str) -> None:
         """Press Ctrl-C at these, or at all without a name."""
