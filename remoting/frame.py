@@ -218,7 +218,7 @@ class FrameReader:
                 self._wanted = 4
                 if end - at < 4:
                     break
-                length = _length_of(data, at, self._longest)
+                length = length_of(data, at, self._longest)
                 self._wanted = 8  # no frame is shorter, and its header's length is looked at before more is kept
                 if end - at < 8:
                     break
@@ -238,7 +238,7 @@ class FrameReader:
             raise FrameError(f"a header of {length:,} bytes is announced: {self._longest_header:,} are allowed")
 
 
-def _length_of(data: bytes | memoryview, at: int, longest: int) -> int:
+def length_of(data: bytes | memoryview, at: int, longest: int = MAX_FRAME_BYTES) -> int:
     """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
     (total,) = _I32.unpack_from(data, at)
     if data[at] in _TLS:
@@ -251,18 +251,28 @@ def _length_of(data: bytes | memoryview, at: int, longest: int) -> int:
     return int(total)
 
 
-def _frame_of(data: bytes | memoryview, at: int, end: int) -> Frame:
-    """Return the frame whose header length stands at ``at`` and whose body ends at ``end``."""
+def head_of(data: bytes | memoryview, at: int, end: int) -> tuple[Frame, int]:
+    """Return a frame without its body, and where its body begins; its header length stands at ``at``.
+
+    Raises :class:`FrameError` for a header that cannot be read.
+    """
     (mark,) = _U32.unpack_from(data, at)
     serialization, body = mark >> 24, at + 4 + (mark & _HEADER_LENGTH)
     if body > end:
         raise FrameError(f"a header of {body - at - 4:,} bytes does not fit into a frame of {end - at:,} bytes")
     header = bytes(data[at + 4 : body])
     if serialization == Serialization.JSON:
-        return _read_json(header, bytes(data[body:end]))
+        return _read_json(header), body
     if serialization == Serialization.ROCKETMQ:
-        return _read_binary(header, bytes(data[body:end]))
+        return _read_binary(header), body
     raise FrameError(f"a header of the kind {serialization}: JSON (0) and ROCKETMQ (1) are known")
+
+
+def _frame_of(data: bytes | memoryview, at: int, end: int) -> Frame:
+    """Return the frame whose header length stands at ``at`` and which ends at ``end``."""
+    frame, body = head_of(data, at, end)
+    frame.body = bytes(data[body:end])
+    return frame
 
 
 def _json_header(frame: Frame) -> bytes:
@@ -279,7 +289,7 @@ def _json_header(frame: Frame) -> bytes:
         raise FrameError(f"the header of request or answer {frame.code} cannot be written: {error}") from error
 
 
-def _read_json(data: bytes, body: bytes) -> Frame:
+def _read_json(data: bytes) -> Frame:
     try:
         header = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -296,7 +306,7 @@ def _read_json(data: bytes, body: bytes) -> Frame:
     return Frame(
         _number(header, "code", None),
         fields,
-        body,
+        b"",
         _number(header, "opaque", 0),
         _number(header, "flag", 0),
         _remark(header),
@@ -345,7 +355,7 @@ def _binary_header(frame: Frame) -> bytes:
     return fixed + remark + _I32.pack(len(pairs)) + bytes(pairs)
 
 
-def _read_binary(data: bytes, body: bytes) -> Frame:
+def _read_binary(data: bytes) -> Frame:
     try:
         code, language, version, opaque, flag, length = _FIXED.unpack_from(data)
         remark, at = _binary_text(data, _FIXED.size, length)
@@ -361,7 +371,7 @@ def _read_binary(data: bytes, body: bytes) -> Frame:
         raise FrameError(f"a binary header of {len(data):,} bytes cannot be read: {error}") from error
     if at > end:
         raise FrameError(f"the fields of a binary header end {at - end:,} bytes behind their length")
-    return Frame(code, fields, body, opaque, flag, remark or None, language, version, Serialization.ROCKETMQ.value)
+    return Frame(code, fields, b"", opaque, flag, remark or None, language, version, Serialization.ROCKETMQ.value)
 
 
 def _binary_text(data: bytes, at: int, length: int) -> tuple[str, int]:

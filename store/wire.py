@@ -71,6 +71,16 @@ def decode_records(
     return messages
 
 
+def found_in(data: memoryview, at: int, end: int) -> tuple[list[tuple[int, int, memoryview]], int]:
+    """Return the answers to pulls that found messages, in frames from ``at`` on, and where the first other one begins.
+
+    Each is the ``opaque``, ``nextBeginOffset`` and the records, which are a view. A frame that is not complete at
+    ``end`` is another one, and so is one with a binary header or an unusual one. Raises ValueError for a place that is
+    not in ``data``.
+    """
+    return _kernel.found_in(data, at, end)
+
+
 def encode_properties(message: Message, extra: Mapping[str, str] | None = None) -> str:
     """Return the properties of a message as a text: KEYS, TAGS, its own, then those of ``extra``.
 

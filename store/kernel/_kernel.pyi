@@ -1023,7 +1023,7 @@ class Collector:
         """Add the messages of entries, read from the part of the log at ``base``; otherwise as :meth:`add_entries`."""
 
     def add_pulled(
-        self, body: bytes, at: int, topic: bytes, queue_id: int, first: int, stop: int, is_dense: bool
+        self, body: _Bytes, at: int, topic: bytes, queue_id: int, first: int, stop: int, is_dense: bool
     ) -> tuple[int, int, int]:
         """Add the messages of a broker's answer from byte ``at`` on, with queue offsets in ``range(first, stop)``.
 
@@ -1238,3 +1238,6 @@ class PlainSends:
         Returns their answers one behind the other, and where that frame begins. The hosts are those of the records, and
         ``store_host`` is part of the message ids. Raises ValueError for a position outside of ``data``.
         """
+
+def found_in(data: memoryview, at: int, end: int) -> tuple[list[tuple[int, int, memoryview]], int]:
+    """See :func:`rmqclient.store.wire.found_in`."""

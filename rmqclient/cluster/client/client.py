@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from functools import partial
 
@@ -86,18 +86,6 @@ class ClusterClient:
             raise
         except QueueError as error:
             self._connections.io().run_soon(partial(done, error))
-
-    def submit_all(self, address: str, requests: Sequence[tuple[Frame, Done]]) -> None:
-        """Send requests by one write, each with what gets its answer: see :meth:`submit`."""
-        for request, _ in requests:
-            self._prepare(request)
-        try:
-            self._connections.to(address).submit_all(requests, self.url.timeout_s)
-        except StoreClosed:
-            raise
-        except QueueError as error:
-            for _, done in requests:
-                self._connections.io().run_soon(partial(done, error))
 
     def tell(self, address: str, request: Frame) -> None:
         """Send a request that is not answered. Raises as :meth:`call`, if that is known at once."""

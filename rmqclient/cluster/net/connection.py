@@ -26,7 +26,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -131,25 +131,6 @@ class Connection:
             if self._waiting.pop(opaque, None) is not None:
                 raise
         return opaque
-
-    def submit_all(self, asked: Sequence[tuple[Frame, Done]], timeout_s: float) -> None:
-        """Send requests by one write; each ``done`` gets its answer, or the error for which nothing was sent.
-
-        Raises FrameError for more than 16 MiB, before anything is sent.
-        """
-        for frame, _ in asked:
-            frame.opaque = next(_opaques) & _POSITIVE
-        data = b"".join(encode(frame) for frame, _ in asked)
-        now = time.monotonic()
-        for frame, done in asked:
-            self._waiting[frame.opaque] = Waiting(frame.code, done, now, now + timeout_s)
-        self._io.check_at(now + timeout_s)
-        try:
-            self._send(data)
-        except QueueError as error:
-            for frame, _ in asked:
-                if (waited := self._waiting.pop(frame.opaque, None)) is not None:
-                    self._io.run_soon(partial(self._answer, waited, again(error)))
 
     def tell(self, told: Frame) -> None:
         """Send a request that nobody answers, or an answer."""

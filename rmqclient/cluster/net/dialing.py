@@ -21,7 +21,7 @@ from rmqclient.errors import BrokerUnreachable, QueueError
 Dialed: TypeAlias = socket.socket | QueueError
 """How a dial ends: with a connected, non-blocking socket, or with the reason why there is none."""
 
-_UNACKNOWLEDGED_MS: Final = 15_000  # after that the kernel ends a connection whose peer host acknowledges nothing
+UNACKNOWLEDGED_MS: Final = 15_000  # after that the kernel ends a connection whose peer host acknowledges nothing
 _Place: TypeAlias = tuple[int, tuple[str, int]]  # family, and what connect() takes
 
 
@@ -103,7 +103,7 @@ class Dialing:
     def _connect(self, family: int, place: tuple[str, int]) -> None:
         self._socket = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
         number = self._socket.connect_ex(place)
         if number not in (0, errno.EINPROGRESS):  # such as ENETUNREACH, of which SO_ERROR tells nothing
             raise OSError(number, os.strerror(number))

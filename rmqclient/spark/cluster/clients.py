@@ -10,8 +10,10 @@ import os
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.net.direct import DirectConnection
 
 _kept: dict[tuple[int, str], ClusterClient] = {}
+_idle: dict[tuple[int, ClusterURL, str], DirectConnection] = {}
 
 
 def kept_client(url: str) -> ClusterClient:
@@ -22,9 +24,27 @@ def kept_client(url: str) -> ClusterClient:
     return _kept[known]
 
 
+def borrow(url: ClusterURL, address: str) -> DirectConnection:
+    """Return a connection to a broker that nobody else uses. Raises as :class:`DirectConnection`."""
+    return _idle.pop((os.getpid(), url, address), None) or DirectConnection(url, address)
+
+
+def give_back(url: ClusterURL, connection: DirectConnection) -> None:
+    """Keep a connection without a request under way for who borrows next; of two idle ones the older one is closed."""
+    known = os.getpid(), url, connection.address
+    if (older := _idle.pop(known, None)) is not None:
+        older.close()
+    _idle[known] = connection
+
+
 def close_kept_clients() -> None:
     """End the connections of this process and their thread, for a process that goes on without Spark."""
+    own = os.getpid()
     while _kept:
         (process_id, _), client = _kept.popitem()
-        if process_id == os.getpid():
+        if process_id == own:
             client.close()
+    while _idle:
+        (process_id, *_), connection = _idle.popitem()
+        if process_id == own:
+            connection.close()

@@ -3,7 +3,8 @@
 A broker gives few messages per request (32 by default, or 8 from the disk), however many are asked for
 [MessageStoreConfig.maxTransferCountOnMessageInMemory]. With one request after the other, a reader would mostly wait.
 Queue offsets are dense, so the range is cut into chunks, and several chunks are asked for at the same time. Within a
-chunk each request begins where the last answer ended. Chunks are handed over in their order.
+chunk each request begins where the last answer ended. Chunks are handed over in their order. Of an answer that waits
+for those before it, the records stay in a buffer of the connection for a while; only then they are copied.
 
 ===============================  =====================================================================================
 answer                           meaning
@@ -24,22 +25,26 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import BrokerUnreachable, ClusterError
+from rmqclient.cluster.net.direct import TURNS, DirectConnection
+from rmqclient.cluster.net.templates import template_of
+from rmqclient.errors import BrokerUnreachable, RequestTimedOut
 from rmqclient.filters.tag import EVERYTHING
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError, error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_field, response_fields
+from rmqclient.spark.cluster.clients import borrow, give_back
 from rmqclient.spark.cluster.patience import PATIENCE_S, pause_s
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
 
-_CHUNK: Final = 256
+_CHUNK: Final = 32
+"""What a broker gives by default: one request does for a chunk, so answers come nearly in their order."""
+_FIRST_CHUNK: Final = 256
+"""Finds out whether this broker gives more at once."""
 _BUFFERED_BYTES: Final = 64 << 20
 """With this many bytes of answers that nobody has taken, only the first chunk goes on."""
 
@@ -51,20 +56,21 @@ class Answer(NamedTuple):
 
     start: int
     stop: int
-    records: bytes
+    records: bytes | memoryview
     lost: str
     """Why no record of this range exists any more; empty if this is no loss."""
     following: int
     """Where the broker has the next record, at ``stop`` or above."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Chunk:
-    """A range of offsets that is asked for by one request after the other."""
+    """A range of offsets that is asked for by one request after the other. Times are monotonic, s."""
 
     next: int
     stop: int
     answers: deque[Answer] = field(default_factory=deque)
+    asked_at: float = 0.0
     ask_at: float = 0.0
     failures: int = 0
     fails_at: float = 0.0
@@ -72,6 +78,11 @@ class _Chunk:
     @property
     def is_done(self) -> bool:
         return self.next >= self.stop
+
+    def keep_answers(self) -> None:
+        """Copy the records, which stand in a buffer that is filled again."""
+        if self.answers:
+            self.answers = deque(answer._replace(records=bytes(answer.records)) for answer in self.answers)
 
 
 class Pull:
@@ -93,7 +104,7 @@ class Pull:
         self._client = client
         self._queue = queue
         self._tags = tags
-        self._wanted = request(
+        asked = request(
             RequestCode.PULL_MESSAGE,
             consumerGroup=group,
             topic=queue.topic,
@@ -107,40 +118,58 @@ class Pull:
             subVersion=0,
             expressionType="TAG",
         )
+        self._write = template_of(asked, ("queueOffset", "maxMsgNums"), client.url.keys)
         self._at_once = at_once
-        self._ahead = offsets.start
+        self._chunk_size = _CHUNK
+        self._start = self._ahead = offsets.start
         self._stop = offsets.stop
         self._chunks: deque[_Chunk] = deque()
         self._ready: list[_Chunk] = []  # to be asked for now
         self._failed: list[_Chunk] = []  # to be asked for at their time
-        self._arrived: SimpleQueue[tuple[_Chunk, Frame | QueueError]] = SimpleQueue()
+        self._under_way: dict[int, _Chunk] = {}  # by the opaque of the request, the oldest first
+        self._arrived: deque[list[_Chunk]] = deque()  # whose answers are views of buffers, by when they came
+        self._connection: DirectConnection | None = None
         self._buffered = 0
 
     def answers(self) -> Iterator[Answer]:
-        """Yield the answers for the whole range, in the order of offsets.
+        """Yield the answers for the whole range, in the order of offsets; the records of each until the next is taken.
 
         Raises the errors of the broker, and BrokerUnreachable or RequestTimedOut if it does not answer for a minute.
         """
-        while self._ahead < self._stop or self._chunks:
-            self._ask()
+        try:
+            while self._ahead < self._stop or self._chunks:
+                self._ask()
+                if not self._chunks[0].answers:
+                    self._receive()
+                    self._ask()  # before the answers are looked at, so that the broker has something to do
+                yield from self._complete()
+        finally:
+            self._hang_up()
+
+    def _complete(self) -> Iterator[Answer]:
+        """Yield the answers that are there, as far as none is missing before them."""
+        while self._chunks:
             chunk = self._chunks[0]
             while chunk.answers:
                 answer = chunk.answers.popleft()
                 self._buffered -= len(answer.records)
                 yield answer
-            if chunk.is_done:
-                self._chunks.popleft()
-            else:
-                self._receive()
+            if not chunk.is_done:
+                return
+            self._chunks.popleft()
 
     def _ask(self) -> None:
-        while len(self._chunks) < self._at_once and self._ahead < self._stop:
-            stop = min(self._ahead + _CHUNK, self._stop)
+        """Send requests for chunks that wait for one, and for new chunks, as many as may be under way."""
+        if self._failed:
+            self._wake(time.monotonic())
+        wanted = len(self._under_way) + len(self._ready) + len(self._failed)
+        while wanted < self._at_once and self._ahead < self._stop and self._buffered < _BUFFERED_BYTES:
+            size = _FIRST_CHUNK if self._ahead == self._start else self._chunk_size
+            stop = min(self._ahead + size, self._stop)
             self._chunks.append(_Chunk(self._ahead, stop))
             self._ready.append(self._chunks[-1])
             self._ahead = stop
-        if self._failed:
-            self._wake(time.monotonic())
+            wanted += 1
         ready, self._ready = self._ready, []
         if self._buffered >= _BUFFERED_BYTES:
             first = self._chunks[0]
@@ -155,47 +184,98 @@ class Pull:
         self._failed = [chunk for chunk in self._failed if chunk.ask_at > now]
 
     def _submit(self, chunks: list[_Chunk]) -> None:
+        unsent = chunks
         try:
-            address = self._client.routes.address(self._queue.broker_name)
-        except ClusterError as error:  # the route has no such broker now
+            connection, now, requests = self._connected(), time.monotonic(), b""
             for chunk in chunks:
-                self._arrived.put((chunk, error))
-        else:
-            self._client.submit_all(address, [(self._request(chunk), partial(self._came, chunk)) for chunk in chunks])
+                opaque = connection.opaque()
+                requests += self._write(opaque, chunk.next, chunk.stop - chunk.next)
+                chunk.asked_at = now
+                self._under_way[opaque] = chunk
+            unsent = []
+            connection.send(requests)
+        except QueueError as error:  # the route has no such broker now, or it cannot be reached
+            self._lose(error, unsent)
 
-    def _request(self, chunk: _Chunk) -> Frame:
-        place = {"queueOffset": str(chunk.next), "maxMsgNums": str(chunk.stop - chunk.next)}
-        return Frame(self._wanted.code, self._wanted.fields | place)
-
-    def _came(self, chunk: _Chunk, came: Frame | QueueError) -> None:
-        self._arrived.put((chunk, came))
+    def _connected(self) -> DirectConnection:
+        if self._connection is None:
+            address = self._client.routes.address(self._queue.broker_name)
+            self._connection = borrow(self._client.url, address)
+        return self._connection
 
     def _receive(self) -> None:
-        """Wait for an answer, or until a chunk may be asked for again; take all answers that are there."""
-        timeout_s = None
-        if self._failed:
-            timeout_s = max(0.0, min(chunk.ask_at for chunk in self._failed) - time.monotonic())
-        try:
-            arrived = self._arrived.get(timeout=timeout_s)
-            while True:
-                self._take(*arrived)
-                arrived = self._arrived.get_nowait()
-        except Empty:
+        """Wait for answers, or until a chunk may be asked for again; take all answers that are there."""
+        if self._failed and not self._comes_in(min(chunk.ask_at for chunk in self._failed) - time.monotonic()):
             return
+        if len(self._arrived) == TURNS:
+            for chunk in self._arrived.popleft():
+                chunk.keep_answers()
+        assert self._connection is not None
+        try:
+            found, others = self._connection.receive()
+        except QueueError as error:
+            self._lose(error, [])
+            return
+        self._arrived.append([])
+        for opaque, following, records in found:
+            if (asked := self._under_way.pop(opaque, None)) is not None:
+                self._take_found(asked, following, records)
+        for frame, records in others:
+            if (asked := self._under_way.pop(frame.opaque, None)) is not None:
+                self._take_other(asked, frame, records)
+        self._time_out(time.monotonic())
 
-    def _take(self, chunk: _Chunk, came: Frame | QueueError) -> None:
-        if isinstance(came, Frame):
-            answer = self._answer(chunk, came)
-            if isinstance(answer, Answer):
-                chunk.failures = 0
-                chunk.next = answer.stop
-                chunk.answers.append(answer)
-                self._buffered += len(answer.records)
-                if not chunk.is_done:
-                    self._ready.append(chunk)
+    def _comes_in(self, timeout_s: float) -> bool:
+        """Wait so long at most; tell whether there is something to receive."""
+        if self._under_way and self._connection is not None:
+            return self._connection.comes_in(max(0.0, timeout_s))
+        time.sleep(max(0.0, timeout_s))
+        return False
+
+    def _take_found(self, chunk: _Chunk, following: int, records: memoryview) -> None:
+        start = chunk.next
+        if following > start:
+            self._add(chunk, Answer(start, min(following, chunk.stop), records, "", following))
+        else:
+            self._add(chunk, Answer(start, chunk.stop, b"", f"the broker goes on at {following}", chunk.stop))
+
+    def _take_other(self, chunk: _Chunk, frame: Frame, records: memoryview) -> None:
+        answer = self._answer(chunk, frame, records)
+        if isinstance(answer, Answer):
+            self._add(chunk, answer)
+        else:
+            self._try_again(chunk, answer)
+
+    def _add(self, chunk: _Chunk, answer: Answer) -> None:
+        chunk.failures = 0
+        chunk.next = answer.stop
+        chunk.answers.append(answer)
+        self._chunk_size = max(self._chunk_size, answer.stop - answer.start)
+        self._buffered += len(answer.records)
+        self._arrived[-1].append(chunk)
+        if answer.stop < chunk.stop:
+            self._ready.append(chunk)
+
+    def _time_out(self, now: float) -> None:
+        """Ask again for what has had no answer for as long as the URL allows."""
+        timeout_s = self._client.url.timeout_s
+        while self._under_way:
+            opaque, chunk = next(iter(self._under_way.items()))
+            if now < chunk.asked_at + timeout_s:
                 return
-            came = answer
-        self._try_again(chunk, came)
+            del self._under_way[opaque]
+            self._try_again(chunk, RequestTimedOut(f"{self._queue.broker_name}: no answer in {timeout_s:g} s"))
+
+    def _lose(self, error: QueueError, chunks: list[_Chunk]) -> None:
+        """Give up the connection; ask for these chunks, and for what was under way, once more in a moment."""
+        lost = [*self._under_way.values(), *chunks]
+        self._under_way = {}
+        self._close()
+        for chunk in lost:
+            self._try_again(chunk, error)
+        if isinstance(error, BrokerUnreachable):
+            with suppress(QueueError):
+                self._client.routes.of(self._queue.topic, fresh=True)  # the broker may have moved
 
     def _try_again(self, chunk: _Chunk, error: QueueError) -> None:
         """Ask for a chunk again in a moment. Raises ``error`` if that does not help, or has not helped for too long."""
@@ -204,21 +284,30 @@ class Pull:
             chunk.fails_at = now + PATIENCE_S
         if not error.retryable or now >= chunk.fails_at:
             raise error
-        if isinstance(error, BrokerUnreachable):
-            with suppress(QueueError):
-                self._client.routes.of(self._queue.topic, fresh=True)  # the broker may have moved
         chunk.ask_at = now + pause_s(chunk.failures)
         chunk.failures += 1
         self._failed.append(chunk)
 
-    def _answer(self, chunk: _Chunk, frame: Frame) -> Answer | AnswerError:
+    def _hang_up(self) -> None:
+        """Leave the connection to the next pull, unless something is under way on it."""
+        if self._connection is not None and not self._under_way:
+            give_back(self._client.url, self._connection)
+            self._connection = None
+        self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _answer(self, chunk: _Chunk, frame: Frame, records: memoryview) -> Answer | AnswerError:
         """Return what an answer says of the offsets that were asked for, or the error that it is."""
         start = chunk.next
         if frame.code not in _KNOWN:
             return error_of(frame, self._queue.broker_name)
         following = response_field(RequestCode.PULL_MESSAGE, frame, "nextBeginOffset")
         if frame.code == ResponseCode.SUCCESS and following > start:
-            return Answer(start, min(following, chunk.stop), frame.body, "", following)
+            return Answer(start, min(following, chunk.stop), records, "", following)
         fields = response_fields(RequestCode.PULL_MESSAGE, frame)
         oldest, end = fields["minOffset"], fields["maxOffset"]
         if oldest > start:

@@ -237,12 +237,19 @@ cdef class Collector:
 
     # --- as a broker sends them --------------------------------------------------------------------------
 
-    def add_pulled(self, bytes body not None, Py_ssize_t at, bytes topic not None, int32_t queue_id, int64_t first,
-                   int64_t stop, bint is_dense):
-        cdef const unsigned char *records = <const unsigned char *>PyBytes_AS_STRING(body)
+    def add_pulled(self, body, Py_ssize_t at, bytes topic not None, int32_t queue_id, int64_t first, int64_t stop,
+                   bint is_dense):
+        cdef Py_buffer view
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            return self._add_pulled(<const unsigned char *>view.buf, view.len, at, topic, queue_id, first, stop, is_dense)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef tuple _add_pulled(self, const unsigned char *records, Py_ssize_t end, Py_ssize_t at, bytes topic,
+                           int32_t queue_id, int64_t first, int64_t stop, bint is_dense):
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
-        cdef Py_ssize_t end = PyBytes_GET_SIZE(body)
         cdef Frame frame
         cdef int64_t offset
         cdef int found = IS_RECORD

@@ -12,7 +12,7 @@ import pytest
 
 from rmqclient.cluster.net import io_thread
 from rmqclient.cluster.net.connections import Connections
-from rmqclient.errors import ConnectionLost, FrameError, QueueError, RequestTimedOut, StoreClosed
+from rmqclient.errors import FrameError, QueueError, RequestTimedOut, StoreClosed
 from rmqclient.remoting.frame import Frame, encode
 from rmqclient.remoting.table import RequestCode
 from tests.cluster.net.conftest import closing, question
@@ -74,32 +74,6 @@ def test_answers_in_reverse_order_reach_their_requests(connections: Connections)
         collected.wait()
         assert all(isinstance(answer, Frame) and answer.body == body for body, answer in taken.items())
         assert next(iter(taken)) == str(count - 1).encode()
-
-
-def test_requests_that_are_written_together_get_their_own_answers(connections: Connections) -> None:
-    def serve(accepted: socket.socket) -> None:
-        asked = [frame for _, frame in zip(range(40), requests_of(accepted), strict=False)]
-        for frame in reversed(asked):
-            accepted.sendall(echoed(frame))
-
-    with raw_peer(serve) as peer:
-        each = [Collected(1) for _ in range(40)]
-        bodies = [str(number).encode() for number in range(40)]
-        connections.to(peer.address).submit_all(list(zip(map(question, bodies), each, strict=True)), 10)
-        answers = [answer for collected in each for answer in collected.wait()]
-        assert [answer.body for answer in answers if isinstance(answer, Frame)] == bodies
-
-
-def test_requests_that_are_written_together_and_cannot_be_sent_are_told_so_each(connections: Connections) -> None:
-    with raw_peer(stay_silent) as peer:
-        connection = connections.to(peer.address)
-        ended = Collected(1)
-        connection.submit(question(), ended, 15)
-        connection.end(ConnectionLost("it is over"))
-        ended.wait()
-        collected = Collected(3)
-        connection.submit_all([(question(), collected) for _ in range(3)], 5)
-        assert [str(answer) for answer in collected.wait()] == ["it is over"] * 3
 
 
 def test_ten_thousand_requests_are_under_way_at_once(connections: Connections) -> None:

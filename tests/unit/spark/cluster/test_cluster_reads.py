@@ -112,11 +112,17 @@ def test_offsets_name_their_broker(broker: Served) -> None:
 # --- many requests at once ------------------------------------------------------------------------
 
 
+def chunks_of(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each request ask for so many messages."""
+    monkeypatch.setattr(pulling, "_CHUNK", count)
+    monkeypatch.setattr(pulling, "_FIRST_CHUNK", count)
+
+
 def test_answers_that_come_in_another_order_give_the_order_of_the_queue(
     broker: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a broker that answers four requests at once, the last one first
-    monkeypatch.setattr(pulling, "_CHUNK", 30)
+    chunks_of(30, monkeypatch)
     held: list[Frame] = []
 
     def late(request: Frame) -> Frame | None:
@@ -133,8 +139,30 @@ def test_answers_that_come_in_another_order_give_the_order_of_the_queue(
     assert offsets(rows_of(broker.options(subscribe="orders", pullsAtOnce=4))) == list(range(120))
 
 
+def test_records_that_wait_long_for_those_before_them_stay_as_they_came(
+    broker: Served, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a broker that answers the first request after all others, of which one is under way at a time
+    chunks_of(4, monkeypatch)
+    first: list[Frame] = []
+
+    def late(request: Frame) -> Frame | None:
+        offset = request_fields(request)["queueOffset"]
+        if not is_sample(request) and offset == 0:
+            first.append(request)
+            return None
+        if offset == 116:
+            broker.cluster.answer(broker.pull(first[0]))
+        return broker.pull(request)
+
+    broker.cluster.script[RequestCode.PULL_MESSAGE] = late
+    # Then each record is the one that was sent, though more was received meanwhile than the buffers hold at a time
+    found = rows_of(broker.options(subscribe="orders", pullsAtOnce=2))
+    assert found == [row for row in in_directory(root) if row["topic"] == "orders"]
+
+
 def test_no_more_requests_are_under_way_than_asked_for(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling, "_CHUNK", 8)
+    chunks_of(8, monkeypatch)
     under_way: list[int] = []
     held: list[Frame] = []
 
@@ -155,10 +183,35 @@ def test_no_more_requests_are_under_way_than_asked_for(broker: Served, monkeypat
 
 
 def test_answers_that_nobody_takes_stay_few(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulling, "_CHUNK", 8)
+    chunks_of(8, monkeypatch)
     monkeypatch.setattr(pulling, "_BUFFERED_BYTES", 1)
     broker.most = 1
     assert offsets(rows_of(broker.options(subscribe="orders"))) == list(range(120))
+
+
+def test_a_broker_that_gives_more_at_once_is_asked_for_more(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a broker that gives 20 messages, where 8 are asked for at first
+    monkeypatch.setattr(pulling, "_CHUNK", 8)
+    monkeypatch.setattr(pulling, "_FIRST_CHUNK", 30)
+    broker.most = 20
+    assert offsets(rows_of(broker.options(subscribe="orders", pullsAtOnce=1))) == list(range(120))
+    # Then the requests after the first ones ask for 20
+    asked = [request for request in broker.cluster.asked(RequestCode.PULL_MESSAGE) if not is_sample(request)]
+    wanted = [request_fields(request)["maxMsgNums"] for request in asked]
+    assert wanted == [30, 10, 20, 20, 20, 20, 10]
+
+
+def test_a_read_that_ends_early_leaves_the_next_one_alone(broker: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a read that is given up while requests are under way
+    chunks_of(8, monkeypatch)
+    given = broker.options(subscribe="orders", batchRows=1)
+    reader = BatchReader(given, SCHEMA)
+    (split,) = reader.partitions()
+    begun = iter(reader.read(split))
+    next(begun)
+    begun.close()  # type: ignore[attr-defined]
+    # Then the next one has its own answers
+    assert offsets(rows_of(given)) == list(range(120))
 
 
 # --- bad weather ----------------------------------------------------------------------------------
@@ -174,6 +227,27 @@ def test_connections_that_end_are_made_again(broker: Served) -> None:
     broker.most = 5
     broker.cluster.script[RequestCode.PULL_MESSAGE] = hangs_up
     assert offsets(rows_of(broker.options())) == list(range(120))
+
+
+@pytest.mark.parametrize("others", ["answered", "unanswered"])
+def test_a_request_without_an_answer_is_asked_again(
+    broker: Served, monkeypatch: pytest.MonkeyPatch, others: str
+) -> None:
+    chunks_of(8, monkeypatch)
+    unanswered: set[int] = set()
+
+    def forgetful(request: Frame) -> Frame | None:
+        offset = request_fields(request)["queueOffset"]
+        is_forgotten = offset == 40 or (others == "unanswered" and offset >= 40)
+        if is_sample(request) or not is_forgotten or offset in unanswered:
+            return broker.pull(request)
+        unanswered.add(offset)
+        return None
+
+    broker.cluster.script[RequestCode.PULL_MESSAGE] = forgetful
+    given = broker.options(path=f"{broker.url}?timeout=0.5", subscribe="orders", pullsAtOnce=4)
+    assert offsets(rows_of(given)) == list(range(120))
+    assert 40 in unanswered
 
 
 def test_a_busy_broker_is_asked_again(broker: Served) -> None:
