@@ -117,7 +117,7 @@ def broker(directory: Path, jars: Jars, partitions: int) -> Iterator[Kafka]:
     properties.write_text(text, encoding="utf-8")
     java = [str(java_home() / "bin" / "java"), _HEAP, _LOG_LEVEL, "-cp", jars.broker]
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    format_logs = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    format_logs = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties)]
     subprocess.run(format_logs, check=True, stdout=subprocess.DEVNULL)
     begun_ns = time.monotonic_ns()
     with _running([*java, "kafka.Kafka", str(properties)], directory / "kafka.log", port) as pid:

@@ -38,6 +38,7 @@ class PersistQueue(Peer):
 
         assert not ordered
         path = Path(address) / topic
+        path.mkdir(exist_ok=True)  # it makes the directory, and fails when another process makes it at the same time
         queue = persistqueue.SQLiteAckQueue(str(path), multithreading=True, auto_resume=False)
         try:
             yield AckQueue(queue)
