@@ -23,6 +23,7 @@ from collections import Counter
 
 from rmqclient.store import layout
 from rmqclient.store.append.admission import Waits
+from rmqclient.store.config import Durability
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_queue import FileQueue
@@ -86,9 +87,17 @@ class AppendFiles:
         if end + size + layout.BLANK_RECORD.size > following:
             files.allocate(following)
         try:
-            return files.mapping(base), base, files.mapping(following), following
+            return self._log_file(base), base, self._log_file(following), following
         except FileNotFoundError:
-            return files.mapping(base), base, None, 0
+            return self._log_file(base), base, None, 0
+
+    def _log_file(self, base: int) -> Mapping:
+        mapping = self._log_files.mapping(base)
+        if self._config.durability is Durability.SYNC:
+            # What is read ahead lies in folios of up to 2 MiB. A store into one of them makes all of it dirty, and each
+            # flush then writes all of it.
+            mapping.read_no_further()
+        return mapping
 
     def queue_files(self, slot: int, count: int) -> FilePair:
         """Map the consume queue files that take the next ``count`` entries of a queue. Raises StoreFull."""

@@ -255,6 +255,17 @@ def test_zeros_are_written_no_further_than_the_file(large: MessageStore) -> None
     assert file_bytes < end <= large.state.zeroed_to
 
 
+def test_durable_sends_touch_no_page_further_than_they_write(tmp_path: Path) -> None:
+    # A page that is read ahead shares a folio with others, and all of a folio is written when one byte of it is new
+    config = StoreConfig(commit_log_file_bytes=16 << 20, durability=Durability.SYNC)
+    with open_store(tmp_path / "another", config, housekeeping=False) as store:
+        producer = producer_of(store, config)
+        for _ in range(3):
+            end = producer.send_batch([Message("t", bytes(100))] * 1_000)[-1].commit_log_end
+            pages = max(end, store.state.zeroed_to) // flush.PAGE_BYTES + 1
+            assert resident_pages(store.log_files.path(0)) <= pages
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Path, warm: bool) -> None:
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
