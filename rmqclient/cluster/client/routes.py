@@ -108,7 +108,11 @@ class Routes:
 
     def has_master(self, broker_name: str) -> bool:
         """Whether a broker has a master, by the last route with it. Asks nobody; for any thread."""
-        return MASTER_ID in self._addresses.get(broker_name, {})
+        return bool(self.master_address(broker_name))
+
+    def master_address(self, broker_name: str) -> str:
+        """Return the address of the master of a broker, by the last route with it; empty for none. As above."""
+        return self._addresses.get(broker_name, {}).get(MASTER_ID, "")
 
     def masters(self) -> dict[str, str]:
         """Return the addresses of all masters by broker name, as a name server has them now."""

@@ -6,7 +6,9 @@ the consumer closes; and again when the broker may have forgotten it. A process 
 finished since the last commit, and above the oldest unfinished message, to be delivered again.
 
 The grant is over when the broker gave the lock of the queue to another member, when the group was moved, or when it is
-released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed.
+released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed. With
+an order, it is in doubt, too, from when the connection to the broker ended until the lock is renewed: a broker that is
+killed forgets its locks, and may lend the queue to another member as soon as it is back.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class ClusterGrant:
 
     ``attempts`` is where an ordered queue notes what it is at; None for a queue without an order. ``give_up`` frees the
     queue for other members, after the last commit. ``locked_at`` is when the broker was asked for the lock, in ns of
-    CLOCK_BOOTTIME; the lock has to be renewed. None for a queue without one.
+    CLOCK_BOOTTIME; the lock has to be renewed. None for a queue without one. ``locked_in`` is the life of the broker
+    then: see :meth:`Offsets.life`.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class ClusterGrant:
         give_up: Callable[[ClusterGrant], None],
         *,
         locked_at: int | None,
+        locked_in: object,
     ) -> None:
         self.queue = queue
         self.group_queue = group_queue
@@ -74,6 +78,8 @@ class ClusterGrant:
         self._attempts = attempts
         self._give_up = give_up
         self._renewable = locked_at is not None
+        self._is_ordered = attempts is not None
+        self._locked_in = locked_in
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._committed = self.next_offset
@@ -109,8 +115,13 @@ class ClusterGrant:
 
     @property
     def lease_is_over(self) -> bool:
-        """Whether the lock was not renewed for so long that another member may have the queue."""
-        return self._renewable and boottime() - self._renewed_at > VALID_S * 1e9
+        """Whether another member may have the queue: the lock was not renewed for so long, or may be forgotten."""
+        return self._renewable and (self.lock_may_be_forgotten or boottime() - self._renewed_at > VALID_S * 1e9)
+
+    @property
+    def lock_may_be_forgotten(self) -> bool:
+        """Whether the broker may have been killed since it lent this ordered queue, or lent it again."""
+        return self._renewable and self._is_ordered and self._offsets.life(self.queue) != self._locked_in
 
     @property
     def has_room(self) -> bool:
@@ -141,9 +152,10 @@ class ClusterGrant:
         """Let others see why this queue gives nothing; 0 when it does."""
         self.flow_control = flow_control
 
-    def renewed(self, at_ns: int) -> None:
-        """Note that the broker renewed the lock; it was asked at ``at_ns`` of CLOCK_BOOTTIME."""
+    def renewed(self, at_ns: int, life: object) -> None:
+        """Note that the broker renewed the lock in this life; it was asked at ``at_ns`` of CLOCK_BOOTTIME."""
         self._renewed_at = max(self._renewed_at, at_ns)
+        self._locked_in = life
 
     def renew(self, lease_ms: int) -> bool:
         """Tell whether the queue still belongs to this grant. The keeper renews the lock."""

@@ -6,6 +6,7 @@ them waits for no broker, so that neither a silent broker nor a silent member ho
 
 ==============  ======================================  =====================================================
 ``rmq-locks``   every second                            the offsets that brokers may not know are committed
+..              every second                            locks of ordered queues are renewed whose broker was lost
 ..              every 20 s, 2 s after a failure         locks are renewed
 ``rmq-keeper``  every 20 s, and when a broker says so   the brokers are asked who is in each group
 ..              after pauses                            pulls go on
@@ -131,6 +132,7 @@ class ClusterMembers:
     def _locking(self) -> Keeper:
         keeper = Keeper("rmq-locks")
         keeper.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
+        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.renew_forgotten_locks))
         keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
         return keeper
 

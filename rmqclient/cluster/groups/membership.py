@@ -16,7 +16,8 @@ it has been no member for 30 s                              all: it does not rel
 =========================================================  ============================================
 
 A lock that could not be renewed is asked for again after 2 s. While its broker has no master nobody can get the lock,
-so a member without an order goes on, and reads from the slave. One with an order stops 30 s after the last renewal.
+so a member without an order goes on, and reads from the slave. One with an order begins no message from when the
+connection to the master has ended until the lock is renewed: a broker that was killed has forgotten its locks.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class ClusterMembership:
 
     def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
         asked_at = boottime()  # the broker counts from a later time, and what follows may take long
+        asked_in = self._offsets.life(queue)
         if self._locks is not None and not self._lock(self._locks, queue):
             if self.is_ordered or self.is_sticky or waited_s < _COURTESY_S:
                 return None
@@ -181,6 +183,7 @@ class ClusterMembership:
             attempts,
             self._give_up,
             locked_at=None if self._locks is None else asked_at,
+            locked_in=asked_in,
         )
         granted.arm(self.bell.lane)
         self.grants[queue] = granted
@@ -218,7 +221,8 @@ class ClusterMembership:
         if self.grants.get(queue) is grant:
             del self.grants[queue]
         self._journal.forget(self.group, queue, grant.committed_offset)
-        if self._locks is not None and queue not in self._without_lock and not grant.lease_is_over:
+        may_have_lock = grant.lock_may_be_forgotten or not grant.lease_is_over
+        if self._locks is not None and queue not in self._without_lock and may_have_lock:
             try:
                 self._locks.unlock(queue)
             except QueueError as error:
@@ -228,6 +232,13 @@ class ClusterMembership:
     def renew_locks(self) -> None:
         """Ask the brokers to renew the locks of all queues; does not wait. For the keeper."""
         self._renew(lambda _broker_name: True)
+
+    def renew_forgotten_locks(self) -> None:
+        """Ask the brokers that may have forgotten a lock to renew theirs; does not wait. For the keeper."""
+        grants = list(self.grants.items())
+        brokers = {queue.broker_name for queue, grant in grants if grant.valid and grant.lock_may_be_forgotten}
+        if brokers := brokers - self._asked_again:
+            self._renew(brokers.__contains__)
 
     def _renew(self, is_wanted: Callable[[str], bool]) -> None:
         grants = list(self.grants.items())
@@ -251,7 +262,7 @@ class ClusterMembership:
         for queue in queues:
             grant = self.grants.get(queue)
             if grant is not None:
-                grant.renewed(asked_at)
+                grant.renewed(asked_at, self._offsets.life(queue))
 
     def _not_renewed(self, broker_name: str, error: QueueError) -> None:
         """Renew again soon. Of several failures in a row the first one is logged."""
@@ -269,22 +280,22 @@ class ClusterMembership:
 
     def _renewed(self, asked: list[MessageQueue], locked: set[MessageQueue], asked_at: int) -> None:
         for queue in asked:
-            grant = self.grants.get(queue)
+            grant, life = self.grants.get(queue), self._offsets.life(queue)
             if grant is None or not grant.valid:
                 continue
             if queue not in locked and queue not in self._without_lock:
                 self._lose(grant)
             elif grant.lease_is_over:  # somebody may have had the queue meanwhile
-                self._keeper.after(0.0, lambda grant=grant: self._confirm(grant, asked_at))  # type: ignore[misc]
+                self._keeper.after(0.0, partial(self._confirm, grant, asked_at, life))
             else:
-                grant.renewed(asked_at)
+                grant.renewed(asked_at, life)
             if queue in locked:
                 self._without_lock.discard(queue)
 
-    def _confirm(self, grant: ClusterGrant, asked_at: int) -> None:
+    def _confirm(self, grant: ClusterGrant, asked_at: int, life: object) -> None:
         """Keep a queue whose lock was not renewed in time, unless another member has finished messages meanwhile."""
         if self._offsets.read(grant.queue) <= grant.last_committed:
-            grant.renewed(asked_at)
+            grant.renewed(asked_at, life)
         else:
             self._lose(grant)
 

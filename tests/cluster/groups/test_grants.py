@@ -227,6 +227,41 @@ def test_a_lock_that_was_not_renewed_in_time_stops_an_ordered_queue(monkeypatch:
         assert committed(cluster) == [1]
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_broker_that_may_have_forgotten_the_lock_stops_an_ordered_queue_until_it_is_renewed(ordered: bool) -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster, ordered=ordered) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b")
+        first, second = taken(member, grant, 2)
+        assert grant.begin(first)
+        # When the connection to the broker ends, then the next message is not begun
+        cluster.hang_up("broker-a")
+        if not ordered:
+            assert grant.begin(second)
+            return
+        eventually(lambda: grant.lock_may_be_forgotten, "the doubt")
+        assert not grant.begin(second)
+        # Until the lock is renewed
+        member.renew_forgotten_locks()
+        eventually(lambda: grant.begin(second), "a lock that is renewed")
+        asked = len(cluster.asked(RequestCode.LOCK_BATCH_MQ))
+        member.renew_forgotten_locks()
+        assert len(cluster.asked(RequestCode.LOCK_BATCH_MQ)) == asked
+
+
+def test_an_ordered_queue_that_another_member_got_from_a_broker_that_came_back_is_lost() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster, ordered=True) as member:
+        grant = granted(member)
+        queues.put(b"a")
+        (message,) = taken(member, grant, 1)
+        cluster.script[RequestCode.LOCK_BATCH_MQ] = lambda asked: response(asked, body=LockedQueues().encode())
+        cluster.hang_up("broker-a")
+        eventually(lambda: grant.lock_may_be_forgotten, "the doubt")
+        member.renew_forgotten_locks()
+        eventually(lambda: not grant.valid, "the end of the grant")
+        assert not grant.begin(message)
+
+
 def test_an_offset_that_was_removed_is_stepped_over() -> None:
     with scripted_queues() as (cluster, queues), joined(cluster) as member:
         queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_OFFSET_MOVED, 7))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import BrokerUnreachable, QueueError
-from rmqclient.remoting.bodies import MASTER_ID
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
@@ -60,7 +59,7 @@ class BrokerOffsets:
 
     def life(self, queue: MessageQueue) -> object:
         """Return another value when the broker may have been killed, or another one has become the master."""
-        address = self._client.routes.addresses(queue.broker_name).get(MASTER_ID, "")
+        address = self._client.routes.master_address(queue.broker_name)
         return address, self._client.losses(address)
 
     def _request(self, queue: MessageQueue, offset: int) -> Frame:
