@@ -65,7 +65,7 @@ class Local(Rmq):
 
     def stored_bytes(self, running: Running) -> int:
         """Return the bytes of log and queues."""
-        return _used_bytes(running.address)
+        return _used_bytes(running.address, self.config)
 
 
 class Serve(Rmq):
@@ -155,8 +155,8 @@ class Client:
         consumer.close()
 
 
-def _used_bytes(address: str) -> int:
+def _used_bytes(address: str, config: StoreConfig | None = None) -> int:
     """Return where the log and the queues end: the files behind that are reserved ahead, in full."""
-    with Producer(address) as producer, Admin(address) as admin:
+    with Producer(address, config=config) as producer, Admin(address) as admin:
         end = producer.send(Message("end", b"")).commit_log_offset
         return end + _QUEUE_ENTRY_BYTES * sum(topic.messages for topic in admin.topics())
