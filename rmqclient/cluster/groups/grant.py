@@ -6,8 +6,8 @@ the consumer closes; and again when the broker may have forgotten it. A process 
 finished since the last commit, and above the oldest unfinished message, to be delivered again.
 
 The grant is over when the broker gave the lock of the queue to another member, when the group was moved, or when it is
-released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed. With
-an order, it is in doubt, too, from when the connection to the broker ended until the lock is renewed: a broker that is
+released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed. An
+ordered one is in doubt, too, from when the connection to the broker ended until the lock is renewed: a broker that is
 killed forgets its locks, and may lend the queue to another member as soon as it is back.
 """
 
