@@ -289,7 +289,8 @@ def test_nothing_is_taken_while_it_is_switched_off(served: Served) -> None:
 
 
 def test_a_topic_is_asked_about_again_after_a_change(served: Served) -> None:
-    served.take(encode(send()))
+    for _ in range(2):  # the first question may make the topic, and that is a change
+        served.take(encode(send()))
     served.asked.clear()
     served.take(encode(send()))
     assert served.asked == []
