@@ -252,7 +252,7 @@ def length_of(data: bytes | memoryview, at: int, longest: int = MAX_FRAME_BYTES)
 
 
 def head_of(data: bytes | memoryview, at: int, end: int) -> tuple[Frame, int]:
-    """Return a frame without its body, and where its body begins; its header length stands at ``at``.
+    """Return the frame that ends at ``end`` without its body, and where that begins; ``at`` is of its header length.
 
     Raises :class:`FrameError` for a header that cannot be read.
     """

@@ -17,19 +17,20 @@ from rmqclient.remoting.frame import Frame, head_of, length_of
 
 _ROOM: Final = 256 * 1024
 
+_T = TypeVar("_T")
 
-T = TypeVar("T")
 
-
-class FrameBuffer(Generic[T]):
+class FrameBuffer(Generic[_T]):
     """Receives the bytes of one connection: they go to :meth:`space`, and :meth:`frames` says what they complete.
 
     A body that was returned is valid for ``turns`` more calls of :meth:`space`, the last of which overwrites it.
     ``take`` gets the buffer, where a frame begins in it, and where what was received ends. It returns what it makes of
     the frames of its kind that stand there, and where the first other one begins.
+
+    Each of the ``turns`` buffers has 256 KiB, and grows to the longest frame that it met, 16 MiB at most.
     """
 
-    def __init__(self, turns: int, take: Callable[[memoryview, int, int], tuple[list[T], int]]) -> None:
+    def __init__(self, turns: int, take: Callable[[memoryview, int, int], tuple[list[_T], int]]) -> None:
         self._take = take
         self._buffers = deque(memoryview(bytearray(_ROOM)) for _ in range(turns))
         self._begin = 0  # of the unfinished frame, in the first buffer
@@ -46,7 +47,7 @@ class FrameBuffer(Generic[T]):
         self._begin, self._end = 0, len(unfinished)
         return self._buffers[0][self._end :]
 
-    def frames(self, count: int) -> tuple[list[T], list[tuple[Frame, memoryview]]]:
+    def frames(self, count: int) -> tuple[list[_T], list[tuple[Frame, memoryview]]]:
         """Return what ``take`` made of the ``count`` bytes that were received last, and the other frames in them.
 
         The latter are without their bodies, which stand beside them. Raises
@@ -55,7 +56,7 @@ class FrameBuffer(Generic[T]):
         """
         received = self._buffers[0]
         self._end += count
-        taken: list[T] = []
+        taken: list[_T] = []
         others: list[tuple[Frame, memoryview]] = []
         while True:
             more, self._begin = self._take(received, self._begin, self._end)
