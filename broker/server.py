@@ -34,7 +34,7 @@ from rmqclient.errors import StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.returning.reclaiming import reclaim
-from rmqclient.store import MessageStore, clock, open_store
+from rmqclient.store import MessageStore, clock, open_store, use_one_heap
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         tls.context()
     _warn_of_open_doors(settings)
     _allow_files()
+    use_one_heap()
     keep_buffers_small()
     _make_clock(settings)
     with _open(settings) as store, _replicas_of(store, settings) as replicas:

@@ -63,6 +63,7 @@ from rmqclient.store.kernel._kernel import (
     java_hash,
     limit_resident,
     running_in,
+    use_one_heap,
 )
 from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
 from rmqclient.store.message_queue import MessageQueue
@@ -148,6 +149,7 @@ __all__ = [
     "parse_offset_id",
     "running_in",
     "sent_results",
+    "use_one_heap",
 ]
 
 

@@ -93,6 +93,13 @@ def limit_resident(most: int) -> int:
     At first 128 MiB. It looks after every 16 MiB that it has touched.
     """
 
+def use_one_heap() -> None:
+    """Let the threads that are started from now on allocate from the heap of the first one, and not from their own.
+
+    glibc gives each of some threads a heap of its own, and what is freed in one of them serves nobody else: a process
+    whose threads allocate now and then takes more memory the longer it runs. Elsewhere this does nothing. [mallopt(3)]
+    """
+
 @final
 class Mapping:
     """A shared mapping of a whole file, a buffer. It keeps no descriptor; the last reference unmaps it."""

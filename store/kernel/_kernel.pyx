@@ -338,6 +338,7 @@ def elapsed():
 
 include "memory.pxi"
 include "resident.pxi"
+include "allocator.pxi"
 include "record/text.pxi"
 include "record/properties.pxi"
 include "record/frame.pxi"
