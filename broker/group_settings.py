@@ -35,7 +35,8 @@ class GroupSettings:
         self._is_changed = False
         whole = document.read(self._path) or {}
         self._groups = _read_groups(self._path, document.table(self._path, whole, _TABLE))
-        self._version = _read_version(self._path, document.table(self._path, whole, "dataVersion"))
+        version = document.table(self._path, whole, "dataVersion")
+        self._told = _read_version(self._path, version) if version else None
 
     def settings(self, group: str) -> bodies.GroupConfig:
         """Return the settings of a group; the defaults of RocketMQ for one that nobody knows."""
@@ -94,8 +95,12 @@ class GroupSettings:
         if len(self._groups) >= _MOST_GROUPS and group not in self._groups:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"group {group}: there are {_MOST_GROUPS:,} groups already")
 
+    @property
+    def _version(self) -> bodies.DataVersion:
+        return self._told or bodies.DataVersion()  # which a server need not import before somebody asks
+
     def _count(self) -> None:
-        self._version = bodies.DataVersion(self._version.counter + 1, clock.wall_ms())
+        self._told = bodies.DataVersion(self._version.counter + 1, clock.wall_ms())
         self._is_changed = True
 
     def _write(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmqclient.broker.access.read_only import ReadOnly
 from rmqclient.broker.broker import Broker
@@ -32,9 +33,10 @@ from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.errors import StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
-from rmqclient.replication.primary import Primary
-from rmqclient.replication.returning.reclaiming import reclaim
 from rmqclient.store import MessageStore, clock, open_store, use_one_heap
+
+if TYPE_CHECKING:
+    from rmqclient.replication.primary import Primary
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +84,8 @@ def _open(settings: ServeSettings) -> MessageStore:
     except StoreUnsettled:
         if settings.ha_listen is None:
             raise
+        from rmqclient.replication.returning.reclaiming import reclaim  # noqa: PLC0415 - few servers need it
+
         reclaim(settings.root, *settings.ha_listen, end_of_parent() if settings.die_with_parent else threading.Event())
         return open_store(settings.root)
 
@@ -92,6 +96,8 @@ def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.Abs
         store.check_primary()
     if settings.ha_listen is None:
         return contextlib.nullcontext()
+    from rmqclient.replication.primary import Primary  # noqa: PLC0415 - without replicas a server starts sooner
+
     return Primary(store, *settings.ha_listen, settings.replication)
 
 
@@ -193,6 +199,7 @@ class Server:
             addresses = [listener.listen(address) for address in self._settings.listen]
             self._opened.start()
             followed = None if self._replicas is None else Address(*self._replicas.start())
+            _collect_from_now_on()
             tell(ready_line(addresses, followed))
             self._manager.ready(f"serving at {', '.join(map(str, addresses))}")
             await self._until(told)
@@ -223,6 +230,12 @@ class Server:
             if all(connection.is_idle for connection in connections):
                 break
             await asyncio.sleep(_LOOK_S)
+
+
+def _collect_from_now_on() -> None:
+    """Collect cycles that are made from now on; what the start has made stays, and no collection looks at it again."""
+    gc.freeze()
+    gc.enable()
 
 
 def ready_line(addresses: Sequence[Address], followed: Address | None = None) -> str:

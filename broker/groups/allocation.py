@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rmqclient.allocation import WITHOUT_SETTINGS, allocate
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wanted import allocation_of
 from rmqclient.store import MessageQueue, Seat
@@ -59,6 +58,8 @@ class Allocations:
         return known
 
     def _computed(self, group: str, topic: str) -> Shares:
+        from rmqclient.allocation import WITHOUT_SETTINGS  # noqa: PLC0415 - no server needs it without members
+
         counted = self._seats.counted(group, topic)
         remote = _owners("averaged", tuple(self._ids(group)), tuple(self._read_queues(topic)))
         local = {seat.client_id: seat for seat in counted if not self._seats.is_ours(seat)}
@@ -78,5 +79,7 @@ def _owners(
     """Return the client id of each queue's owner; none when there are no members, or no queues."""
     if not ids or not queues:
         return MappingProxyType({})
+    from rmqclient.allocation import allocate  # noqa: PLC0415 - as above
+
     allocated = allocate(strategy, ids, queues)
     return MappingProxyType({queue: client for client, part in allocated.items() for queue in part})

@@ -20,7 +20,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from rmqclient.allocation.strategy import in_order_of_members
 from rmqclient.broker.clients import heartbeats
 from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.clients.clients import Clients
@@ -118,6 +117,8 @@ class GroupsRoom:
 
     def ids(self, group: str) -> tuple[str, ...]:
         """Return the client ids of a group, local and remote, as Java sorts them."""
+        from rmqclient.allocation.strategy import in_order_of_members  # noqa: PLC0415 - with the first member
+
         remote = {each.client_id for each in self.clients.consumers(group) if not each.refused}
         return tuple(in_order_of_members([*remote, *self._seats.local_ids(group)]))
 

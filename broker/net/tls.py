@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import tempfile
 from asyncio import sslproto
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -89,6 +88,8 @@ def _context_of(settings: TlsSettings) -> ssl.SSLContext:
 
 def _load_own(context: ssl.SSLContext) -> None:
     """Make a certificate that nobody has signed. Python loads only from files, which are gone afterwards."""
+    import tempfile  # noqa: PLC0415 - most servers never make a certificate
+
     with tempfile.TemporaryDirectory(prefix="rmq-tls-") as made:
         cert_file, key_file = Path(made, "cert.pem"), Path(made, "key.pem")
         makers: tuple[Callable[[Path, Path], bool], ...] = (_by_openssl, _by_cryptography)

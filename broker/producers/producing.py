@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.producers.questions import Questions
 from rmqclient.broker.producers.recalls import Recalls
-from rmqclient.broker.producers.replies import Replies
 from rmqclient.broker.producers.transactions import Transactions
 from rmqclient.broker.request import Handler, Peer, Request, Room
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
+from rmqclient.broker.sending.incoming import Incoming
 from rmqclient.broker.sending.retries import Retries
 from rmqclient.broker.sending.sending import Sending
 from rmqclient.broker.sending.topic_checks import TopicChecks
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
+from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageStore
+
+if TYPE_CHECKING:
+    from rmqclient.broker.producers.replies import Replies
 
 
 class ConnectedProducers(Protocol):
@@ -48,22 +54,34 @@ class Producing:
         appends = Appends(store, topics.open)
         checks = TopicChecks(topics, settings)
         retries = Retries(store, topics, groups, appends, self._flushes)
-        self._replies = Replies(store, settings, checks, appends, self._flushes, clients.producer, later)
+
+        def replies() -> Replies:
+            from rmqclient.broker.producers.replies import Replies  # noqa: PLC0415 - few servers are asked for it
+
+            return Replies(store, settings, checks, appends, self._flushes, clients.producer, later)
+
+        self._make_replies = replies
+        self._replies: Replies | None = None
+        self._making = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._questions = Questions(store, clients.producer_peers)
         sending = Sending(
-            settings, checks, retries, appends, self._flushes, store.config.max_body_bytes, self._replies.expect, later
+            settings, checks, retries, appends, self._flushes, store.config.max_body_bytes, self._expect_reply, later
         )
         self._rooms: Sequence[Room] = (
             sending,
             retries,
-            self._replies,
             Transactions(store, settings, self._flushes, self._questions),
             Recalls(settings, topics, appends),
         )
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code."""
-        return {code: handler for room in self._rooms for code, handler in room.handlers().items()}
+        return {
+            **{code: handler for room in self._rooms for code, handler in room.handlers().items()},
+            RequestCode.SEND_REPLY_MESSAGE: self._reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self._reply,
+        }
 
     def slow_handlers(self) -> Mapping[int, Handler]:
         """Return what answers each request code that may take long."""
@@ -72,11 +90,28 @@ class Producing:
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop for answers and questions that come by themselves, and listen."""
         self._flushes.use(loop)
-        self._replies.begin(loop)
+        self._loop = loop
         self._questions.begin(loop)
 
     def close(self) -> None:
         """Let the answers that wait for the disk go out, and end the threads."""
         self._questions.close()
-        self._replies.close()
+        with self._making:
+            if self._replies is not None:
+                self._replies.close()
         self._flushes.close()
+
+    def _reply(self, request: Request) -> Frame | None:
+        return self._know_replies().reply(request)
+
+    def _expect_reply(self, request: Incoming, peer: Peer) -> None:
+        self._know_replies().expect(request, peer)
+
+    def _know_replies(self) -> Replies:
+        """Take in what only requests and replies need, when the first one comes. For any thread."""
+        with self._making:
+            if self._replies is None:
+                self._replies = self._make_replies()
+                if self._loop is not None:
+                    self._replies.begin(self._loop)
+            return self._replies

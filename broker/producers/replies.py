@@ -74,17 +74,6 @@ class Replies:
         self._watch = ReplyWatch(self._backend, self._topic, self._found)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self._reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self._reply,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: the first reply is given to a thread by itself."""
-        return {}
-
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass replies on in the thread of this loop."""
         self._loop = loop
@@ -104,7 +93,8 @@ class Replies:
         ttl_ms = int(ttl) if ttl.isdecimal() and len(ttl) < 12 else _DEFAULT_TTL_MS
         self._watch.expect(client_id, ttl_ms / 1000)
 
-    def _reply(self, request: Request) -> Frame | None:
+    def reply(self, request: Request) -> Frame | None:
+        """Answer request 324 or 325; the first reply of a topic is given to a thread."""
         if not self._checks.is_open(request.fields["topic"]):
             self._later(self._make_topic, request)
             return None

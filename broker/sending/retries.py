@@ -21,7 +21,7 @@ from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
-from rmqclient.failures.retry import FIRST_LEVEL, origin_topic
+from rmqclient.failures.origin import FIRST_LEVEL, origin_topic
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError

@@ -40,7 +40,7 @@ from contextlib import contextmanager
 from datetime import datetime
 
 from rmqclient.databases.database import Connection, check_table, commits_by_itself, execute, is_sqlite, transaction
-from rmqclient.failures.retry import origin_message_id
+from rmqclient.failures.origin import origin_message_id
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
 from rmqclient.store import clock

@@ -33,7 +33,8 @@ from typing import Any, Literal, TypeAlias
 
 from rmqclient.backend.protocols import Backend
 from rmqclient.failures.failure import HISTORY, history
-from rmqclient.failures.retry import copying, dead_letter_topic, flush, origin_topic
+from rmqclient.failures.origin import origin_topic
+from rmqclient.failures.retry import copying, dead_letter_topic, flush
 from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX

@@ -26,14 +26,13 @@ from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError
 from rmqclient.failures.failure import Failure, with_failures
+from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
 from rmqclient.store.errors import NotFlushed
 
 MAX_LEVEL = 18
-FIRST_LEVEL = 3
-"""Delay level of the first retry. [3 + reconsumeTimes]"""
 
 _OF_A_WAIT = frozenset(
     ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
@@ -148,16 +147,6 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Return the topic of a group's dead letters."""
     return DEAD_LETTER_PREFIX + group
-
-
-def origin_topic(message: ReceivedMessage) -> str:
-    """Return the topic where a message failed first, or its own topic if it never failed."""
-    return message.properties.get("RETRY_TOPIC") or message.topic
-
-
-def origin_message_id(message: ReceivedMessage) -> str:
-    """Return the offset message id of the first record of a message that failed."""
-    return message.properties.get("ORIGIN_MESSAGE_ID") or message.offset_message_id
 
 
 def waiting_properties(message: ReceivedMessage) -> dict[str, str]:

@@ -28,7 +28,9 @@ from rmqclient.workers.commands.running.serve import serve
 serve(prog_name="rmq serve")
 """
 _PLAIN = f"""
+import gc
 import sys
+gc.disable()
 sys.path.append({_TOP!r})
 from pathlib import Path
 from rmqclient.broker.server import serve

@@ -43,7 +43,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -347,6 +346,8 @@ def keep_aside(file: CompactedFile) -> Path:
     """Copy a damaged file, durably, before a new one takes its place; return the path of the copy."""
     aside = file.path.with_name(f"{FILE_NAME}.damaged-{file.compacted_to}")
     with store_errors(f"{aside} cannot be written"):
+        import shutil  # noqa: PLC0415 - with its compressors it takes a millisecond, and damage is rare
+
         shutil.copyfile(file.path, aside)
         descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
         try:

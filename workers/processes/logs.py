@@ -13,8 +13,6 @@ import json
 import logging
 from typing import Final, Literal
 
-from rmqclient.calling.current import log_fields
-
 LogFormat = Literal["text", "json"]
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
@@ -39,6 +37,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
+        from rmqclient.calling.current import log_fields  # noqa: PLC0415 - a log of text needs nothing of handlers
+
         at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         line = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

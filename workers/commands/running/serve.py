@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -106,6 +107,7 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         )
     if is_ephemeral:
         options["clock_factor"] = options["clock_factor"] or 1
+    gc.disable()  # until the server is ready: what it imports stays
     from rmqclient.broker.life.ephemeral import ephemeral_root
     from rmqclient.broker.server import serve as run
     from rmqclient.errors import ReadOnlyReplica
