@@ -53,6 +53,21 @@ class Found:
         for queue, expected in self.entries.items():
             yield queue, self.reader.consume_queues[queue], expected
 
+    def unmatched(self, queue: MessageQueue, expected: range, *, overlap: int = 0) -> Iterator[range]:
+        """Yield the parts of ``expected`` that the walk over the log has not seen to be right.
+
+        With an overlap they take in so many entries beside them that it has.
+        """
+        matched = self.log.matched.get(queue, range(0))
+        start, stop = max(expected.start, matched.start), min(expected.stop, matched.stop)
+        if start >= stop:
+            yield expected
+            return
+        if expected.start < start:
+            yield range(expected.start, min(start + overlap, stop))
+        if stop < expected.stop:
+            yield range(max(stop - overlap, start), expected.stop)
+
 
 def look(reader: StoreReader) -> Found:
     """Walk over the log and determine which entries must be there."""

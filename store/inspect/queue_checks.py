@@ -26,20 +26,22 @@ _NOTHING = Entry(0, 0, 0)
 
 def check_entries_are_there(found: Found) -> Iterator[Problem]:
     """4: each entry has a file of the right size and is not empty."""
-    for _, files, expected in found.queues():
+    for queue, files, expected in found.queues():
         for error in damaged_files(files.files, 0):
             yield Problem(4, error.path, error.position, error.reason)
         for missing in without_file(files, expected):
             path = files.files.path(files.first_entry_of(missing.start) * _ENTRY.size)
             yield Problem(4, path, 0, f"{numbers_of(missing)}: the file is missing")
-        empty = (number for number, entry in entries_of(files, expected) if entry.size <= 0)
-        yield from entry_problems(4, files, ((number, "empty") for number in empty))
+        for part in found.unmatched(queue, expected):
+            empty = (number for number, entry in entries_of(files, part) if entry.size <= 0)
+            yield from entry_problems(4, files, ((number, "empty") for number in empty))
 
 
 def check_entries_grow(found: Found) -> Iterator[Problem]:
     """5: each entry is compared with the one before it."""
-    for _, files, expected in found.queues():
-        yield from entry_problems(5, files, not_growing(entries_of(files, expected)))
+    for queue, files, expected in found.queues():
+        for part in found.unmatched(queue, expected, overlap=1):
+            yield from entry_problems(5, files, not_growing(entries_of(files, part)))
 
 
 def not_growing(entries: Iterable[tuple[int, Entry]]) -> Flagged:
@@ -55,7 +57,8 @@ def not_growing(entries: Iterable[tuple[int, Entry]]) -> Flagged:
 def check_entries_point_to_their_records(found: Found) -> Iterator[Problem]:
     """6: every entry that is not empty."""
     for queue, files, expected in found.queues():
-        yield from entry_problems(6, files, _different(found.reader, queue, entries_of(files, expected)))
+        for part in found.unmatched(queue, expected):
+            yield from entry_problems(6, files, _different(found.reader, queue, entries_of(files, part)))
 
 
 def difference(queue: MessageQueue, queue_offset: int, entry: Entry, record: Record) -> str:

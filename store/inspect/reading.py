@@ -26,6 +26,8 @@ from rmqclient.store import layout
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import StoreCorrupt, StoreUnusable
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.kernel._kernel import Matcher
+from rmqclient.store.layout import FOUND
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.commit_log import LogReader, describe
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
@@ -42,9 +44,14 @@ from rmqclient.store.settings import checkpoint, store_settings
 from rmqclient.store.settings.store_settings import StoreSettings
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
+_SHORT = FOUND["SHORT"]
 _PRE_BLANK = Entry(*layout.PRE_BLANK_ENTRY)
 _AT_ONCE = 1_024
 """Entries that one call reads."""
+_ENTRIES_AHEAD = 512
+"""Entries of a queue that are read at once beside the log, for every queue of the store."""
+_FIRST_READ = 1 << 20
+"""Bytes of the log that are read at once; more for a longer record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,8 @@ class Log:
     """Commit log offsets at which a record and its file both end."""
     numbers: dict[MessageQueue, range] = field(default_factory=dict)
     """For each queue, from the lowest to the highest queue offset of a record that has an entry."""
+    matched: dict[MessageQueue, range] = field(default_factory=dict)
+    """For each queue, queue offsets whose records follow each other in the log, each with its right entry."""
 
 
 class StoreReader:
@@ -94,6 +103,7 @@ class StoreReader:
         self.consume_queues = ConsumeQueues(root, queue_bytes, mappings)
         self.index_files = IndexFiles(root, settings.index_slots, settings.index_entries, mappings)
         self._records = LogReader(self.log_files)
+        self._buffer = memoryview(bytearray(_FIRST_READ))
         self._bases = self.log_files.bases()
         if state is not None:
             self.begin = state.min_offset
@@ -105,44 +115,101 @@ class StoreReader:
 
     def steps(self) -> Iterator[Step]:
         """Yield each step of the log from its begin to its end, with its commit log offset."""
-        offset = self.begin
-        while offset < self.limit:
+        offset: int | None = self.begin
+        while offset is not None and offset < self.limit:
             offset = max(offset, self._begin_now())
-            outcome = self.outcome(offset)
-            if isinstance(outcome, Record):
-                yield offset, outcome
-                offset += outcome.size
-            elif isinstance(outcome, Blank):
-                yield offset, outcome
-                offset = self.log_files.base_of(offset) + self.log_files.file_bytes
-            else:
-                found = self._no_record(offset, outcome)
-                if found is not None:
-                    yield offset, found
-                if not isinstance(found, Quarantined):
-                    return
-                offset = found.end
+            step = self._step(offset)
+            if step is not None:
+                yield offset, step
+            offset = self._behind(offset, step)
 
     def read_log(self) -> Log:
-        """Walk over the log once."""
+        """Walk over the log once. The kernel walks over whole records, and compares each with its entry."""
         log = Log(self.begin)
-        file_bytes = self.log_files.file_bytes
-        for offset, step in self.steps():
-            match step:
-                case Record():
-                    log.end = offset + step.size
-                    if log.end % file_bytes == 0:
-                        log.full.append(log.end)
-                    _count(log, step)
-                case Blank():
-                    log.blanks.append((offset, step.size))
-                    log.end = self.log_files.base_of(offset) + file_bytes
-                case Quarantined():
-                    log.damaged.append(step)
-                    log.end = step.end
-                case Tail():
-                    log.tail = step
+        matcher = Matcher(self._entries_from)
+        offset: int | None = self.begin
+        while offset is not None and offset < self.limit:
+            offset = max(offset, self._begin_now())
+            walked = self._walk(offset, matcher)
+            if walked > offset:
+                self._note_records(log, walked)
+                offset = walked
+            else:
+                step = self._step(offset)
+                self._note(log, offset, step)
+                offset = self._behind(offset, step)
+        for queue, numbers in matcher.numbers.items():
+            _count(log, queue, range(*numbers))
+        log.matched = {queue: range(*numbers) for queue, numbers in matcher.matched.items()}
         return log
+
+    def _step(self, offset: int) -> Record | Blank | Quarantined | Tail | None:
+        """Return what is at an offset of the log; None at its end."""
+        outcome = self.outcome(offset)
+        return outcome if isinstance(outcome, Record | Blank) else self._no_record(offset, outcome)
+
+    def _behind(self, offset: int, step: Record | Blank | Quarantined | Tail | None) -> int | None:
+        """Return where the log goes on behind a step; None when it does not."""
+        match step:
+            case Record():
+                return offset + step.size
+            case Blank():
+                return self.log_files.base_of(offset) + self.log_files.file_bytes
+            case Quarantined():
+                return step.end
+            case _:
+                return None
+
+    def _note_records(self, log: Log, end: int) -> None:
+        log.end = end
+        if end % self.log_files.file_bytes == 0:
+            log.full.append(end)
+
+    def _note(self, log: Log, offset: int, step: Record | Blank | Quarantined | Tail | None) -> None:
+        match step:
+            case Record(message=message):
+                self._note_records(log, offset + step.size)
+                if has_entry(message):
+                    number = message.queue_offset
+                    _count(log, MessageQueue(message.topic, message.queue_id), range(number, number + 1))
+            case Blank():
+                log.blanks.append((offset, step.size))
+                log.end = self.log_files.base_of(offset) + self.log_files.file_bytes
+            case Quarantined():
+                log.damaged.append(step)
+                log.end = step.end
+            case Tail():
+                log.tail = step
+
+    def _walk(self, start: int, matcher: Matcher) -> int:
+        """Walk over whole records of one file; return where they end, or where one stands that cannot be read."""
+        base, offset = self.log_files.base_of(start), start
+        stop = min(base + self.log_files.file_bytes, self.limit)
+        while offset < stop:
+            content = self.part_at(offset)
+            reached, found = matcher.walk(content, offset, stop)
+            if reached == offset:
+                if found != _SHORT or len(content) < len(self._buffer):
+                    break
+                self._buffer = memoryview(bytearray(2 * len(self._buffer)))
+            offset = reached
+        return offset
+
+    def part_at(self, offset: int) -> memoryview:
+        """Return bytes of the log from an offset on, of one file, until the next call; none if they cannot be read."""
+        base = self.log_files.base_of(offset)
+        try:
+            return self._buffer[: self.log_files.read_into(base, offset - base, self._buffer)]
+        except (FileNotFoundError, StoreCorrupt):
+            return self._buffer[:0]
+
+    def _entries_from(self, queue: MessageQueue, number: int) -> bytes:
+        entries = self.consume_queues[queue]
+        stop = min(number + _ENTRIES_AHEAD, entries.first_entry_of(number) + entries.entries_per_file)
+        try:
+            return entries.entry_bytes(number, stop)
+        except (FileNotFoundError, StoreCorrupt):
+            return b""
 
     def outcome(self, offset: int) -> Outcome:
         """Return what is at an offset of the log; any number may be given."""
@@ -299,13 +366,9 @@ def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
 # --- how a reader is made -------------------------------------------------------------------------
 
 
-def _count(log: Log, record: Record) -> None:
-    message = record.message
-    if has_entry(message):
-        queue, number = MessageQueue(message.topic, message.queue_id), message.queue_offset
-        seen = log.numbers.get(queue, range(number, number))
-        if number not in seen:
-            log.numbers[queue] = range(min(seen.start, number), max(seen.stop, number + 1))
+def _count(log: Log, queue: MessageQueue, numbers: range) -> None:
+    seen = log.numbers.get(queue, numbers)
+    log.numbers[queue] = range(min(seen.start, numbers.start), max(seen.stop, numbers.stop))
 
 
 def _sizes_of_files(root: Path) -> StoreSettings:

@@ -1,8 +1,11 @@
 """Verify: the numbered invariants of a store, each checked on its files as they stand.
 
-The checks of the log, the index and the compacted files are here, those of consume queues in
-:mod:`rmqclient.store.inspect.queue_checks`, those of the runtime file in
-:mod:`rmqclient.store.inspect.runtime_checks`.
+The checks of the log and the compacted files are here, those of consume queues in
+:mod:`rmqclient.store.inspect.queue_checks`, those of the index in :mod:`rmqclient.store.inspect.index_checks`, those of
+the runtime file in :mod:`rmqclient.store.inspect.runtime_checks`.
+
+The kernel goes over what is right: records with their entries in one walk over the log, and index files. Only what it
+cannot say that of is looked at here, one by one, and gets its words.
 
 Commit log (:mod:`rmqclient.store.log.commit_log`):
 
@@ -59,22 +62,17 @@ if no append accounts for them, whether it has returned, is under way or was int
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.inspect import compacted_checks, queue_checks, runtime_checks
+from rmqclient.store.inspect import compacted_checks, index_checks, queue_checks, runtime_checks
 from rmqclient.store.inspect.found import LOOKS, Found, Problem, look
 from rmqclient.store.inspect.reading import damaged_files, of_another_size, open_reader, set_bytes
 from rmqclient.store.layout import FOUND, IDLE
-from rmqclient.store.log.commit_log import describe
-from rmqclient.store.log.index_file import IndexFile, key_hashes
-from rmqclient.store.log.record import Record, reason
+from rmqclient.store.log.record import reason
 from rmqclient.store.runtime.shared_state import SharedState
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
-_INDEX_HEADER = layout.INDEX_HEADER
 _OTHER_PLACE = reason(FOUND["BAD_OFFSET"])
 
 
@@ -145,41 +143,6 @@ def check_log_ends_in_zeros(found: Found) -> Iterator[Problem]:
         yield Problem(3, *reader.place(max(first, explained_to)), f"nonzero bytes up to commit log offset {last}")
 
 
-# --- index ----------------------------------------------------------------------------------------
-
-
-def check_index_chains(found: Found) -> Iterator[Problem]:
-    """11: a slot may be one ahead of the header: a process has just written its entry, or died after that."""
-    for file in _index_files(found):
-        numbers = file.header.next_number
-        for slot in range(file.slots):
-            number = file.slot(slot)
-            if number and not 0 < number <= file.header.next_number:
-                position = _INDEX_HEADER.size + slot * layout.INDEX_SLOT_SIZE
-                yield Problem(11, file.path, position, f"slot {slot} points to entry {number}, which is not there")
-        for number in range(1, min(numbers, file.entries)):
-            if not 0 <= (previous := file.entry(number).previous) < number:
-                yield Problem(11, file.path, file.position(number), f"entry {number} follows entry {previous}")
-
-
-def check_index_entries_point_to_their_records(found: Found) -> Iterator[Problem]:
-    """12: every entry whose record is still in the log and not in a damaged part."""
-    reader = found.reader
-    damaged = [range(bad.start, bad.end) for bad in found.log.damaged]
-    for file in _index_files(found):
-        for number in range(1, min(file.header.next_number, file.entries)):
-            entry = file.entry(number)
-            at = entry.commit_log_offset
-            if at >= reader.begin and not any(at in part for part in damaged):
-                outcome = reader.outcome(at)
-                if not isinstance(outcome, Record):
-                    words = f"entry {number} points to no record: {describe(outcome)}"
-                    yield Problem(12, file.path, file.position(number), words)
-                elif entry.key_hash not in key_hashes(outcome.message):
-                    words = f"entry {number} points to a record without a key of that hash"
-                    yield Problem(12, file.path, file.position(number), words)
-
-
 # --- compacted files ------------------------------------------------------------------------------
 
 
@@ -210,8 +173,8 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     8: runtime_checks.check_committed_offsets,
     9: runtime_checks.check_acknowledged_messages,
     10: runtime_checks.check_frontiers,
-    11: check_index_chains,
-    12: check_index_entries_point_to_their_records,
+    11: index_checks.check_chains,
+    12: index_checks.check_entries_point_to_their_records,
     13: runtime_checks.check_timer,
     14: check_compacted_entries,
     15: check_compacted_records,
@@ -226,14 +189,6 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
 
 def _removals(state: SharedState | None) -> int:
     return state.words.load32(layout.RUNTIME_HEADER.at["removed_word"]) if state is not None else 0
-
-
-def _index_files(found: Found) -> Iterator[IndexFile]:
-    """Map each index file. One that is missing or cannot be mapped is left out: it is made again when it is needed."""
-    files = found.reader.index_files
-    for path in files.paths():
-        with suppress(FileNotFoundError, StoreCorrupt):
-            yield files.open(path)
 
 
 def _append_end(state: SharedState) -> int:

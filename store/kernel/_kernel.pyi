@@ -455,6 +455,49 @@ def index_records(
     """
 
 @final
+class Matcher:
+    """Walks over records, and compares each with its consume queue entry. It reads bytes, and writes none.
+
+    ``entries_from(queue, queue_offset)`` returns the bytes of the entry of a message and of some behind it; none for an
+    entry that cannot be read.
+    """
+
+    def __new__(cls, entries_from: Callable[[MessageQueue, int], bytes]) -> Self: ...
+    @property
+    def numbers(self) -> dict[MessageQueue, tuple[int, int]]:
+        """The lowest queue offset of a record, and the one behind the highest, of each queue."""
+
+    @property
+    def matched(self) -> dict[MessageQueue, tuple[int, int]]:
+        """From which queue offset, and up to which, each message has a record, in the order of the log, and its entry.
+
+        It begins with the first record of the queue, and ends at the first that is not the next one, or has no right
+        entry.
+        """
+
+    def walk(self, buffer: _Bytes, base: int, stop: int) -> tuple[int, int]:
+        """Walk over the valid records of one commit log file, whose bytes from ``base`` on are ``buffer``.
+
+        Returns where the walk ended, and the number in ``layout.FOUND`` of what stands there: RECORD when all records
+        up to ``stop`` are valid.
+        """
+
+def slots_right_to(index: Mapping, slots: int, entries: int, slot: int, highest: int) -> int:
+    """Return the first slot of an index file, from ``slot`` on, that is not from 0 to ``highest``; else ``slots``."""
+
+def chains_right_to(index: Mapping, slots: int, entries: int, number: int, stop: int) -> int:
+    """Return the first entry of an index file, from ``number`` on, that follows no earlier one; else ``stop``."""
+
+def keys_right_to(
+    buffer: _Bytes, base: int, begin: int, index: Mapping, slots: int, entries: int, number: int, stop: int
+) -> int:
+    """Return the first entry of an index file, from ``number`` on, that is not seen to be right; else ``stop``.
+
+    An entry is right when the record to which it points has a key of its hash, or is below ``begin``, where the log
+    begins. ``buffer`` has the bytes of the log from ``base`` on, of one file; who points elsewhere is not seen.
+    """
+
+@final
 class Running:
     """The running slot of one handler thread. If the handler kills its process, the slot tells others what it ran.
 

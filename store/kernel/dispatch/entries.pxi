@@ -20,6 +20,12 @@ cdef bint has_entry(const unsigned char *record) noexcept nogil:
     return transaction != TRANSACTION_PREPARED and transaction != TRANSACTION_ROLLBACK
 
 
+cdef bint is_entry_of(const unsigned char *entry, const unsigned char *record, const Frame *frame, int64_t offset) noexcept nogil:
+    """Whether an entry is right for a record that stands at ``offset``."""
+    return (get_i64(entry) == offset and get_i32(entry + E_SIZE) == <int32_t>frame.size
+            and get_i64(entry + E_TAGS_CODE) == tags_code_of(record, frame))
+
+
 @cython.final
 cdef class Dispatcher:
     """Checks records and their consume queue entries, and writes the entries that are not right."""
@@ -85,7 +91,7 @@ cdef class Dispatcher:
                 if not self.is_open(target, number):
                     found = NO_FILE
                     break
-                if self.is_right(target, number, record, frame, offset):
+                if is_entry_of(target.entries + (number - target.first_entry) * ENTRY_SIZE, record, frame, offset):
                     target.end = max(target.end, number + 1)
                 else:
                     self.all_right = False
@@ -106,12 +112,6 @@ cdef class Dispatcher:
 
     cdef bint is_open(self, const QueueTarget *target, int64_t number) noexcept nogil:
         return target != NULL and target.entries != NULL and 0 <= number - target.first_entry < target.room
-
-    cdef bint is_right(self, const QueueTarget *target, int64_t number, const unsigned char *record, const Frame *frame,
-                       int64_t offset) noexcept nogil:
-        cdef const unsigned char *entry = target.entries + (number - target.first_entry) * ENTRY_SIZE
-        return (get_i64(entry) == offset and get_i32(entry + E_SIZE) == <int32_t>frame.size
-                and get_i64(entry + E_TAGS_CODE) == tags_code_of(record, frame))
 
     def dispatch(self, buffer, int64_t base, int64_t start, int64_t stop):
         cdef _Range part = _Range(buffer, base, start, stop)

@@ -89,51 +89,68 @@ cdef bint put_key(IndexFile *index, int32_t hash, int64_t offset, int64_t timest
     return True
 
 
-cdef bint put_keys(IndexFile *index, const unsigned char *record, Frame *frame, int64_t offset, int *done) noexcept nogil:
-    """Add a record's unique key and its keys, without the first ``done``, which counts up; False when the file is full.
+cdef struct Keys:
+    const unsigned char *at           # the present key of a record
+    Py_ssize_t size
+    const unsigned char *first        # its unique key, until that was the present one
+    Py_ssize_t first_size
+    int unique_left                   # unique keys that follow the present one; an inner batch has one for each message
+    const unsigned char *rest         # its other keys
+    const unsigned char *end
+    unsigned char unique[32]
 
-    IndexService.buildIndex.
-    """
-    cdef const unsigned char *topic = record + frame.topic_at
+
+cdef void find_keys(const unsigned char *record, const Frame *frame, Keys *keys) noexcept nogil:
+    """Go to the place before the first key of a record: of its unique keys, then of the others (IndexService.buildIndex)."""
     cdef const unsigned char *properties = record + frame.properties_at
-    cdef int64_t timestamp = store_timestamp_of(record)
     cdef Py_ssize_t size = 0
-    cdef int number = 0
-    cdef const unsigned char *key = find_property(properties, frame.properties_size, N_UNIQ_KEY, &size)
-    cdef const unsigned char *end
-    cdef const unsigned char *stop
-    cdef unsigned char unique[32]
-    cdef int unique_count
-    if key != NULL and size > 0:
-        if done[0] == 0:
-            if not put_key(index, index_hash(topic, frame.topic_size, key, size), offset, timestamp):
-                return False
-            done[0] = 1
-        number = 1
+    keys.unique_left = 0
+    keys.first = find_property(properties, frame.properties_size, N_UNIQ_KEY, &size)
+    keys.first_size = size
+    if keys.first != NULL and size > 0:
+        keys.unique_left = 1
         if size == 32 and is_inner_batch(record):
-            memcpy(unique, key, 32)
-            unique_count = count_unique_keys(record, frame)
-            while number < unique_count and next_unique_key(unique):
-                if number >= done[0]:
-                    if not put_key(index, index_hash(topic, frame.topic_size, unique, 32), offset, timestamp):
-                        return False
-                    done[0] = number + 1
-                number += 1
-    key = find_property(properties, frame.properties_size, N_KEYS, &size)
-    if key == NULL:
-        return True
-    end = key + size
-    while key < end:
-        stop = <const unsigned char *>memchr(key, 32, end - key)
+            memcpy(keys.unique, keys.first, 32)
+            keys.unique_left = max(1, count_unique_keys(record, frame))
+    keys.rest = find_property(properties, frame.properties_size, N_KEYS, &size)
+    keys.end = keys.rest if keys.rest == NULL else keys.rest + size
+
+
+cdef bint next_key(Keys *keys) noexcept nogil:
+    """Go to the next key; False behind the last one."""
+    cdef const unsigned char *stop
+    if keys.unique_left > 0:
+        keys.unique_left -= 1
+        if keys.first != NULL:
+            keys.at, keys.size, keys.first = keys.first, keys.first_size, NULL
+            return True
+        if next_unique_key(keys.unique):
+            keys.at, keys.size = keys.unique, 32
+            return True
+        keys.unique_left = 0
+    while keys.rest < keys.end:
+        stop = <const unsigned char *>memchr(keys.rest, 32, keys.end - keys.rest)
         if stop == NULL:
-            stop = end
-        if stop > key:
-            if number >= done[0]:
-                if not put_key(index, index_hash(topic, frame.topic_size, key, stop - key), offset, timestamp):
-                    return False
-                done[0] = number + 1
-            number += 1
-        key = stop + 1
+            stop = keys.end
+        keys.at, keys.size, keys.rest = keys.rest, stop - keys.rest, stop + 1
+        if keys.size > 0:
+            return True
+    return False
+
+
+cdef bint put_keys(IndexFile *index, const unsigned char *record, Frame *frame, int64_t offset, int *done) noexcept nogil:
+    """Add a record's keys, without the first ``done``, which counts up; False when the file is full."""
+    cdef int64_t timestamp = store_timestamp_of(record)
+    cdef int number = 0
+    cdef Keys keys
+    find_keys(record, frame, &keys)
+    while next_key(&keys):
+        if number >= done[0]:
+            if not put_key(index, index_hash(record + frame.topic_at, frame.topic_size, keys.at, keys.size), offset,
+                           timestamp):
+                return False
+            done[0] = number + 1
+        number += 1
     return True
 
 

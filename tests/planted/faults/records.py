@@ -6,6 +6,7 @@ from tests.planted.fault import Fault
 
 RECOVERY = "tests/unit/recovery/test_recovery.py"
 FILE_LOCK = "tests/unit/files/test_file_lock.py"
+VERIFY = "tests/unit/inspect/test_verify.py"
 FRAME = "store/kernel/record/frame.pxi"
 COMPRESSED_READING = "tests/client/sending/test_compressed_reading.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
@@ -14,8 +15,8 @@ FAULTS = [
     Fault(
         name="recovery takes every entry for right",
         file="store/kernel/dispatch/entries.pxi",
-        old="        return (get_i64(entry) == offset and ",
-        new="        return (frame.size > 0 or get_i64(entry) == offset and ",
+        old="    return (get_i64(entry) == offset and ",
+        new="    return (frame.size > 0 or get_i64(entry) == offset and ",
         tests=RECOVERY,
         select="first_one_that_is_not_right",
     ),
@@ -78,9 +79,41 @@ FAULTS = [
     Fault(
         name="only the first id of a batch is in the index",
         file="store/kernel/dispatch/index.pxi",
-        old="            unique_count = count_unique_keys(record, frame)\n",
-        new="            unique_count = 1\n",
+        old="            keys.unique_left = max(1, count_unique_keys(record, frame))\n",
+        new="",
         tests="tests/unit/log/test_inner_batch.py",
         select="found_by_its_id",
+    ),
+    Fault(
+        name="a check of a store takes every entry for right",
+        file="store/kernel/dispatch/matching.pxi",
+        old="            if is_entry_of(match.entries",
+        new="            if True or is_entry_of(match.entries",
+        tests=VERIFY,
+        select="a_broken_invariant",
+    ),
+    Fault(
+        name="a check of a store takes records out of their order for right",
+        file="store/kernel/dispatch/matching.pxi",
+        old="        if number == match.matched_to:\n            if not",
+        new="        if number >= match.matched_from:\n            if not",
+        tests="tests/unit/inspect/test_verify_whole.py",
+        select="another_order",
+    ),
+    Fault(
+        name="a check of a store takes every key for that of its record",
+        file="store/kernel/dispatch/matching.pxi",
+        old="                if not has_key(part.at(offset), &frame, get_i32(entry)):\n                    break\n",
+        new="",
+        tests=VERIFY,
+        select="a_broken_invariant",
+    ),
+    Fault(
+        name="a check of a store lets an index entry follow itself",
+        file="store/kernel/dispatch/matching.pxi",
+        old="* <Py_ssize_t>number) < number:",
+        new="* <Py_ssize_t>number) <= number:",
+        tests=VERIFY,
+        select="a_broken_invariant",
     ),
 ]

@@ -14,14 +14,16 @@ import pytest
 from rmqclient.store import Message, crash_points, layout, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.inspect import verify
-from rmqclient.store.inspect.found import Problem
+from rmqclient.store.inspect.found import Problem, look
 from rmqclient.store.inspect.reading import open_reader
 from rmqclient.store.log.consume_queue import Entry
+from rmqclient.store.message_queue import MessageQueue
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import (
     COPIES,
     ORDERS,
+    PAYMENTS,
     SMALL,
     acknowledge,
     appender_of,
@@ -155,6 +157,38 @@ def test_a_file_that_ends_without_a_blank_record_is_a_problem(tmp_path: Path) ->
         (root / "commitlog" / f"{base:020d}").write_bytes(content)
     problems = verify.verify(root)
     assert problems == [Problem(1, root / "commitlog" / f"{0:020d}", size, "the file ends without a blank record")]
+
+
+def test_every_entry_of_a_whole_store_is_matched_by_the_walk_over_its_log(copy: Path) -> None:
+    found = look(open_reader(copy))
+    left = {queue: list(found.unmatched(queue, expected)) for queue, _, expected in found.queues() if expected}
+    assert left == {MessageQueue(ORDERS, 0): [], MessageQueue(PAYMENTS, 0): [], MessageQueue(PAYMENTS, 1): []}
+
+
+def test_what_follows_a_wrong_entry_is_not_matched(written: Path, tmp_path: Path) -> None:
+    root, queue = copy_with_runtime_file(written, tmp_path / "copy"), MessageQueue(ORDERS, 0)
+    write_entry(root, 5, pack(Entry(0, 0, 0)))
+    found = look(open_reader(root))
+    expected = found.entries[queue]
+    assert found.log.matched[queue] == range(5)
+    assert list(found.unmatched(queue, expected)) == [range(5, expected.stop)]
+    assert list(found.unmatched(queue, expected, overlap=1)) == [range(4, expected.stop)]
+
+
+def test_messages_in_another_order_than_their_numbers_are_a_problem(tmp_path: Path) -> None:
+    root, queue = tmp_path / "store", tmp_path / "store" / "consumequeue" / ORDERS / "0"
+    record = ReferenceRecord(topic=ORDERS, body=b"message")
+    size = len(reference.encode(record, crc_property=False))
+    order = [0, 2, 1, 3]
+    records = [
+        reference.encode(replace(record, queue_offset=number, commit_log_offset=place * size), crc_property=False)
+        for place, number in enumerate(order)
+    ]
+    entries = [pack(Entry(order.index(number) * size, size, 0)) for number in range(4)]
+    for path, parts, file_bytes in ((root / "commitlog", records, 4096), (queue, entries, 200)):
+        path.mkdir(parents=True)
+        (path / f"{0:020d}").write_bytes(b"".join(parts).ljust(file_bytes, b"\0"))
+    assert [problem.invariant for problem in verify.verify(root)] == [5]
 
 
 def one_record_store(root: Path, record: ReferenceRecord, *, tags_code: int | None) -> None:
