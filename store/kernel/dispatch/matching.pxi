@@ -61,7 +61,6 @@ cdef class Matcher:
     cdef (int64_t, int) walk_on(self, _Range part, int64_t offset, Frame *frame) noexcept nogil:
         """Walk over valid records to the first that is not valid, or that needs entries which were not read."""
         cdef const unsigned char *record
-        cdef QueueMatch *match
         cdef int32_t queue
         cdef int found = IS_RECORD
         while offset < part.stop:
