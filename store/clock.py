@@ -35,7 +35,6 @@ The file::
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import threading
@@ -67,6 +66,7 @@ __all__ = [
     "make",
     "move",
     "real_s",
+    "real_s_to",
     "ring",
     "wait",
     "wall_ms",
@@ -105,6 +105,11 @@ def real_s(seconds: float) -> float:
     return seconds / (speed + 1) if speed else seconds
 
 
+def real_s_to(ms: int) -> float:
+    """Return how many seconds pass on the host until the ms begins that is ``ms`` behind the present one."""
+    return real_s((ms - wall_ns() % 1_000_000 / 1e6) / 1000)
+
+
 def heard() -> int:
     """Return a number that changes when the clock is moved or :func:`ring` is called, for :func:`wait`."""
     return _words.load32(_AT["moved"])
@@ -116,7 +121,7 @@ def wait(before: int, seconds: float) -> None:
     ``before`` is :func:`heard`, called before the look that found nothing to do. Look again afterwards in any case.
     """
     if seconds > 0:
-        _words.wait(_AT["moved"], before, math.ceil(seconds * 1000))
+        _words.wait(_AT["moved"], before, seconds * 1000)
 
 
 def ring() -> None:

@@ -158,7 +158,7 @@ class Words:
 
     def load32(self, at: int) -> int: ...
     def store32(self, at: int, value: int) -> None: ...
-    def wait(self, at: int, expected: int, timeout_ms: int) -> bool:
+    def wait(self, at: int, expected: int, timeout_ms: float) -> bool:
         """Sleep while a 32-bit word is ``expected``. Returns False when the time is up or a signal came."""
 
     def signal(self, at: int) -> int:

@@ -181,11 +181,11 @@ cdef class Words:
     def store32(self, Py_ssize_t at, uint32_t value):
         store32(self.word(at, 4), value)
 
-    def wait(self, Py_ssize_t at, uint32_t expected, int64_t timeout_ms):
+    def wait(self, Py_ssize_t at, uint32_t expected, double timeout_ms):
         cdef unsigned char *word = self.word(at, 4)
         cdef int changed
         with nogil:
-            changed = futex_wait(word, expected, timeout_ms * 1000000)
+            changed = futex_wait(word, expected, <int64_t>(timeout_ms * 1000000))
         return bool(changed)
 
     def signal(self, Py_ssize_t at):

@@ -15,7 +15,6 @@ woken for another one looks once in vain.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping
 from typing import Final, Protocol, TypeAlias
@@ -64,7 +63,7 @@ class Bell:
         Another reason may end the sleep early: look again afterwards.
         """
         if timeout_s > 0:
-            self._words.wait(self._at, heard, math.ceil(timeout_s * 1000))
+            self._words.wait(self._at, heard, timeout_s * 1000)
 
     def ring(self) -> None:
         """Wake every thread that sleeps on this bell."""

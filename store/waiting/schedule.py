@@ -82,7 +82,7 @@ class Schedule:
             heard = clock.heard()
             if ended.is_set():
                 break
-            clock.wait(heard, clock.real_s(self.look() / 1000))
+            clock.wait(heard, clock.real_s_to(self.look()))
 
     def look(self) -> int:
         """Deliver what is due, up to a slice of each level; return in how many ms to look again."""

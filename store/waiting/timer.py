@@ -144,7 +144,7 @@ class Timer:
                 break
             pause_ms = pump.look()
             if pause_ms > 0:
-                self._bell.wait(heard, clock.real_s(pause_ms / 1000))
+                self._bell.wait(heard, clock.real_s_to(pause_ms))
         self._heap = TimerHeap()
 
     def wake(self) -> None:

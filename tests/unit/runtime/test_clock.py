@@ -97,6 +97,20 @@ def test_a_clock_may_run_faster(tmp_path: Path) -> None:
         assert ahead_ms() > 19_000
 
 
+def test_a_sleep_until_a_ms_ends_where_that_ms_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path):
+        monkeypatch.setattr(clock, "wall_ns", lambda: 7_300_000)
+        assert clock.real_s_to(2) == pytest.approx(0.0017)
+
+
+def test_a_wait_may_take_a_part_of_a_ms(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        bell = store.membership_bell()
+        began = time.perf_counter_ns()
+        bell.wait(bell.heard(), 0.0005)
+        assert time.perf_counter_ns() - began >= 500_000
+
+
 def test_who_sleeps_by_the_clock_wakes_when_it_is_moved(movable: Path) -> None:
     with open_store(movable):
         woken = threading.Event()
