@@ -89,10 +89,11 @@ class Consumption:
         """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
         only_ordered, version = request.fields["isOrder"], request.frame.version
         stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
-        for group in sorted({*self._progress.groups(), *self._settings.table().groups}):
+        of_groups = self._progress.all_offsets()
+        for group in sorted({*of_groups, *self._settings.table().groups}):
             found = [
                 self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic), version)
-                for topic, offsets in self._progress.offsets(group).items()
+                for topic, offsets in of_groups.get(group, {}).items()
                 if not only_ordered or self._is_ordered(topic)
             ]
             stats.append({group: tuple(found)})

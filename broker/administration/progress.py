@@ -26,15 +26,18 @@ class Progress:
 
     def groups(self) -> list[str]:
         """Return the groups that have an offset in any topic that clients see, sorted."""
-        return sorted({group for group, _, _ in self._committed()})
+        return sorted(self.all_offsets())
+
+    def all_offsets(self) -> dict[str, dict[str, dict[int, int]]]:
+        """Return the committed offsets in all topics that clients see, by group, topic and queue id."""
+        found: dict[str, dict[str, dict[int, int]]] = {}
+        for group, queue, offset in self._committed():
+            found.setdefault(group, {}).setdefault(queue.topic, {})[queue.queue_id] = offset
+        return found
 
     def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """Return the committed offsets of a group by topic and queue id."""
-        found: dict[str, dict[int, int]] = {}
-        for name, queue, offset in self._committed():
-            if name == group:
-                found.setdefault(queue.topic, {})[queue.queue_id] = offset
-        return found
+        return self.all_offsets().get(group, {})
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have an offset in a topic, sorted."""

@@ -161,8 +161,8 @@ class Rates:
         return [topics.slot(queue) for queue in topics.queues(topic)] if topic in topics else []
 
     def _slots_of_group(self, group: str, topic: str) -> list[int]:
-        queues = set(self._slots_of_topic(topic))
-        return [slot.number for slot in self._store.groups if slot.queue_slot in queues and slot.group == group]
+        found = (self._store.groups.find(group, queue_slot) for queue_slot in self._slots_of_topic(topic))
+        return [slot.number for slot in found if slot is not None]
 
 
 def _sum(values: array[int], slots: Collection[int]) -> int:

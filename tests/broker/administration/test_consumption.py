@@ -20,6 +20,7 @@ from rmqclient.remoting.bodies import (
 )
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.store import MessageQueue
+from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.settings.config_file import TopicConfig
 from tests.broker.asking import Asking, asking
 
@@ -64,6 +65,23 @@ def test_all_groups_are_told_with_what_they_are_behind(client: Asking) -> None:
     assert (told.broker_address, told.total_diff) == ("127.0.0.1:9876", 4)
     ordered = ConsumeStatsList.decode(client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=True).body)
     assert ordered.stats == ({"readers": ()},)
+
+
+def test_the_offsets_of_many_groups_are_looked_at_once(client: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = client.broker.store
+    with PullConsumer(store.root, group="others") as consumer:
+        consumer.commit(consumer.queues("orders")[0], 1)
+    looks: list[GroupTable] = []
+    over = GroupTable.__iter__
+
+    def counted(table: GroupTable) -> Iterator[GroupQueueSlot]:
+        looks.append(table)
+        return over(table)
+
+    monkeypatch.setattr(GroupTable, "__iter__", counted)
+    told = ConsumeStatsList.decode(client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder=False).body)
+    assert [list(entry) for entry in told.stats] == [["others"], ["readers"]]
+    assert len(looks) == 1
 
 
 def test_groups_of_a_topic_are_those_with_offsets_and_those_that_are_online(client: Asking) -> None:
