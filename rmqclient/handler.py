@@ -15,7 +15,7 @@ from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import Filter
-from rmqclient.filters.sql92 import Sql92
+from rmqclient.filters.message_filter import by_kind
 from rmqclient.names import MAX_NAME_CHARACTERS, RETRY_PREFIX, check_group, check_topic
 
 MAX_THREADS = 1_000
@@ -162,7 +162,8 @@ class Handler:
     @property
     def filter_texts(self) -> list[str]:
         """The filters, each as text."""
-        return [f"{'sql' if isinstance(each, Sql92) else 'jmespath'} {each.expression!r}" for each in self.filters]
+        kinds = zip(("sql", "jmespath"), by_kind(self.filters), strict=True)
+        return [f"{name} {each.expression!r}" for name, each in kinds if each is not None]
 
     def _check_broadcast(self) -> None:
         reasons: dict[str, tuple[bool, str]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jmespath
 import orjson
@@ -34,6 +34,8 @@ class BodyFilter:
     """A compiled expression; equal to one of the same text. Raises FilterError for one that cannot be compiled."""
 
     expression: str
+    most_bytes: ClassVar[int] = MAX_BODY_BYTES
+    """A longer body does not match, and need not be opened."""
     _compiled: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -41,7 +43,7 @@ class BodyFilter:
 
     def matches(self, body: bytes) -> bool | None:
         """Return whether a message with this body passes; None, which means no, if it cannot be evaluated."""
-        if len(body) > MAX_BODY_BYTES:
+        if len(body) > self.most_bytes:
             return None
         try:
             found = self._compiled.search(orjson.loads(body))

@@ -1,21 +1,28 @@
-"""Message filter: all filters of one subscription, and how they are made."""
+"""Message filter: all filters of one subscription, and how they are made.
+
+The languages of filters are imported when the first filter is made: most handlers want tags alone.
+"""
+
+# ruff: noqa: PLC0415 - imports inside functions, for the reason above
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rmqclient.errors import FilterError
-from rmqclient.filters.body import MAX_BODY_BYTES, BodyFilter
-from rmqclient.filters.sql92 import Sql92
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import TagSet
 from rmqclient.store.errors import BodyUnreadable, NotInstalled
 
-Filter: TypeAlias = Sql92 | BodyFilter
+if TYPE_CHECKING:
+    from rmqclient.filters.body import BodyFilter
+    from rmqclient.filters.sql92 import Sql92
+
+Filter: TypeAlias = "Sql92 | BodyFilter"
 """What :func:`sql` and :func:`jmespath` return."""
 
 
@@ -25,6 +32,8 @@ def sql(expression: str) -> Sql92:
     The expression is SQL92 as a RocketMQ broker reads it (:mod:`rmqclient.filters.sql92`). Raises FilterError, which
     names the column, if it cannot be parsed.
     """
+    from rmqclient.filters.sql92 import Sql92
+
     return Sql92(expression)
 
 
@@ -34,6 +43,8 @@ def jmespath(expression: str) -> BodyFilter:
     The expression is JMESPath (:mod:`rmqclient.filters.body`); a body that is not JSON does not pass. Raises
     FilterError, which names the column, if it cannot be parsed.
     """
+    from rmqclient.filters.body import BodyFilter
+
     return BodyFilter(expression)
 
 
@@ -42,12 +53,30 @@ def filters_of(given: Filter | Sequence[Filter] | None) -> tuple[Filter, ...]:
 
     Raises FilterError for anything except filters, and for two of one kind.
     """
-    filters = () if given is None else (given,) if isinstance(given, Sql92 | BodyFilter) else given
+    if given is None or given == ():
+        return ()
+    from rmqclient.filters.body import BodyFilter
+    from rmqclient.filters.sql92 import Sql92
+
+    filters = (given,) if isinstance(given, Sql92 | BodyFilter) else given
     if not isinstance(filters, tuple | list) or not all(isinstance(each, Sql92 | BodyFilter) for each in filters):
         raise FilterError(f"filter={given!r}: give sql(...), jmespath(...), or a tuple of one of each")
     if len({type(each) for each in filters}) < len(filters):
         raise FilterError(f"filter={given!r}: give at most one of each kind, and join two conditions by AND or &&")
     return tuple(sorted(filters, key=lambda each: isinstance(each, BodyFilter)))
+
+
+def by_kind(filters: Sequence[Filter]) -> tuple[Sql92 | None, BodyFilter | None]:
+    """Return the filter by properties and the one by the body; None for one that is not there."""
+    if not filters:
+        return None, None
+    from rmqclient.filters.body import BodyFilter
+    from rmqclient.filters.sql92 import Sql92
+
+    return (
+        next((each for each in filters if isinstance(each, Sql92)), None),
+        next((each for each in filters if isinstance(each, BodyFilter)), None),
+    )
 
 
 @dataclass(slots=True)
@@ -82,8 +111,7 @@ class MessageFilter:
         filtered = not topic.startswith(RETRY_PREFIX)
         filters = filters_of(filter) if filtered else ()
         self.tags: TagFilter = parse_tags(tags if filtered else None)
-        self.by_properties = next((each for each in filters if isinstance(each, Sql92)), None)
-        self.by_body = next((each for each in filters if isinstance(each, BodyFilter)), None)
+        self.by_properties, self.by_body = by_kind(filters)
         self.counts = FilterCounts()
 
     @property
@@ -114,7 +142,7 @@ class MessageFilter:
             return False
         if self.by_body is not None:
             try:
-                matches = self.by_body.matches(message.open_body(MAX_BODY_BYTES))
+                matches = self.by_body.matches(message.open_body(self.by_body.most_bytes))
             except BodyUnreadable:  # for example, a body longer than the limit
                 matches = None
             except NotInstalled:  # a fault of this process, not of the message: its delivery will fail
