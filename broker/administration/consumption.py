@@ -89,10 +89,10 @@ class Consumption:
         """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
         only_ordered, version = request.fields["isOrder"], request.frame.version
         stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
-        of_groups = self._progress.all_offsets()
+        of_groups, now = self._progress.all_offsets(), self._rates.sample()
         for group in sorted({*of_groups, *self._settings.table().groups}):
             found = [
-                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic), version)
+                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic, now), version)
                 for topic, offsets in of_groups.get(group, {}).items()
                 if not only_ordered or self._is_ordered(topic)
             ]

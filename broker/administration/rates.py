@@ -43,7 +43,7 @@ class Rates:
         self.began_ms = clock.wall_ms()
         self._store = store
         self._lock = Lock()
-        self._first = self._sample()
+        self._first = self.sample()
         self._first_byte = store.state.published_to
         self._samples = [deque([self._first], count + 1) for _, count in _WINDOWS]
         self._day = time.localtime().tm_yday
@@ -75,19 +75,22 @@ class Rates:
         """Return how many messages all groups finished; None when they did not since the server began."""
         return self._stats(lambda sample: sum(sample.committed))
 
-    def taken(self, topic: str, group: str) -> BrokerStats | None:
-        """Return how many messages of a topic a group finished; None when it did not since the server began."""
+    def taken(self, topic: str, group: str, now: Sample | None = None) -> BrokerStats | None:
+        """Return how many messages of a topic a group finished; None when it did not since the server began.
+
+        ``now`` saves a look at all offsets, for who asks about many groups.
+        """
         slots = self._slots_of_group(group, topic)
-        return self._stats(lambda sample: _sum(sample.committed, slots))
+        return self._stats(lambda sample: _sum(sample.committed, slots), now)
 
     def put_per_second_of(self, topic: str) -> float:
         """Return how many messages come to a topic per second, over the last minute."""
         found = self.put(topic)
         return found.minute.per_second if found else 0.0
 
-    def consume_tps(self, group: str, topic: str) -> float:
-        """Return how many messages of a topic a group finishes per second, over the last minute."""
-        found = self.taken(topic, group)
+    def consume_tps(self, group: str, topic: str, now: Sample | None = None) -> float:
+        """Return how many messages of a topic a group finishes per second, over the last minute; ``now`` as above."""
+        found = self.taken(topic, group, now)
         return found.minute.per_second if found else 0.0
 
     def put_per_second(self) -> list[float]:
@@ -109,7 +112,7 @@ class Rates:
 
     def puts(self) -> int:
         """Return how many messages came since the server began."""
-        return max(0, sum(self._sample().ends) - sum(self._first.ends))
+        return max(0, sum(self.sample().ends) - sum(self._first.ends))
 
     def put_bytes(self) -> int:
         """Return how many bytes of records came since the server began."""
@@ -117,7 +120,7 @@ class Rates:
 
     def takes(self) -> int:
         """Return how many messages groups finished since the server began."""
-        return max(0, sum(self._sample().committed) - sum(self._first.committed))
+        return max(0, sum(self.sample().committed) - sum(self._first.committed))
 
     def _run(self) -> None:
         while not self._ended.wait(SAMPLE_S):
@@ -125,7 +128,7 @@ class Rates:
 
     def note(self) -> None:
         """Note the offsets as they are now."""
-        sample = self._sample()
+        sample = self.sample()
         with self._lock:
             for (interval_s, _), samples in zip(_WINDOWS, self._samples, strict=True):
                 if sample.at_s - samples[-1].at_s >= interval_s - 1:
@@ -134,15 +137,16 @@ class Rates:
                 self._day = today
                 self._mornings = [self._mornings[1], (self.puts(), self.takes())]
 
-    def _sample(self) -> Sample:
+    def sample(self) -> Sample:
+        """Look at all offsets."""
         groups = self._store.groups
         ends, committed = self._store.topics.max_offsets(), groups.column("committed_offset")
         return Sample(time.monotonic(), array("Q", ends), array("Q", committed))
 
-    def _stats(self, count: Callable[[Sample], int]) -> BrokerStats | None:
+    def _stats(self, count: Callable[[Sample], int], now: Sample | None = None) -> BrokerStats | None:
         from rmqclient.remoting.bodies import BrokerStats  # noqa: PLC0415 - only tools ask
 
-        now = self._sample()
+        now = now or self.sample()
         if count(now) == count(self._first):
             return None
         with self._lock:
@@ -150,7 +154,7 @@ class Rates:
         return BrokerStats(*(_item(count(now) - count(each), now.at_s - each.at_s) for each in oldest))
 
     def _per_second(self, count: Callable[[Sample], int]) -> list[float]:
-        now = self._sample()
+        now = self.sample()
         with self._lock:
             minute, hour = list(self._samples[0]), list(self._samples[1])
         chosen = (minute[-1], minute[0], hour[-1])
