@@ -40,7 +40,8 @@ clock_factor = 1 if sys.argv[3] == "clock" else None
 settings = ServeSettings(Path(sys.argv[1]), (address,), die_with_parent=True, clock_factor=clock_factor)
 serve(settings, lambda line: print(line, flush=True))
 """
-# Both leave out the other commands of ``rmq``; the second one also what reads a command line.
+# Both leave out the other commands of ``rmq``; the second one also what reads a command line. Neither collects garbage
+# before it is ready: what is imported stays.
 
 
 class ServerFailed(RuntimeError):
