@@ -15,7 +15,9 @@ from array import array
 from pathlib import Path
 
 _CELLS = 64
-_CELL_BYTES = 8
+_CELL_BYTES = 64
+"""A cache line: two workers that count in one would wait for each other."""
+_CELL_WORDS = _CELL_BYTES // 8
 _SHORT_S = 0.001
 
 
@@ -48,7 +50,7 @@ class Tally:
     @property
     def total(self) -> int:
         """How often tasks have run so far."""
-        return sum(self._cells[1:_CELLS])
+        return sum(self._cells[_CELL_WORDS::_CELL_WORDS])
 
     def times(self) -> array[int]:
         """Return all times that were kept."""
@@ -58,10 +60,10 @@ class Tally:
         return found
 
     def _claimed(self) -> int:
-        """Return the number of a cell that nobody else has; the first cell says how many were given away."""
+        """Return where a cell is that nobody else has; the first cell says how many were given away."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         self._cells[0] += 1
-        own = self._cells[0]
+        own = self._cells[0] * _CELL_WORDS
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return own
 

@@ -14,6 +14,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import ConfigMismatch, NotOnCluster
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.remoting.bodies import READABLE, WRITABLE, fastjson
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import RequestNotSupported
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import MessageQueue
@@ -123,8 +124,12 @@ class Topics:
 
 
 def broker_version(client: ClusterClient, address: str) -> int:
-    """Return the version of a broker, such as 407 for 4.9.7, as it tells itself. [MQVersion]"""
-    return int(runtime_info(client, address).get("brokerVersion", "0"))
+    """Return the version of a broker, such as 407 for 4.9.7, as every answer of it says. [MQVersion]
+
+    Also an answer that tells nothing else: a broker in its first second may answer 1, as it has counted nothing yet.
+    """
+    asked = request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    return client.call(address, asked, also={ResponseCode.SYSTEM_ERROR}).version
 
 
 def runtime_info(client: ClusterClient, address: str) -> dict[str, str]:

@@ -26,7 +26,14 @@ def answering(body: object) -> Callable[[Frame], Frame]:
 def runtime(**values: object) -> Callable[[Frame], Frame]:
     """Return what tells these values of a broker, which has dispatched everything unless they say otherwise."""
     known = {"brokerVersion": "407", "dispatchBehindBytes": "0", "commitLogMinOffset": "0", **values}
-    return answering({"table": {name: str(value) for name, value in known.items()}})
+    tell = answering({"table": {name: str(value) for name, value in known.items()}})
+
+    def answer(asked: Frame) -> Frame:
+        frame = tell(asked)
+        frame.version = int(str(known["brokerVersion"]))
+        return frame
+
+    return answer
 
 
 @pytest.fixture

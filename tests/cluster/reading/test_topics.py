@@ -68,6 +68,21 @@ def test_a_compact_topic_needs_brokers_of_5(kept: KeepingCluster, backend: Clust
     assert {request_fields(asked)["attributes"] for asked in made} == {"+cleanup.policy=COMPACTION"}
 
 
+def test_a_broker_that_has_counted_nothing_yet_tells_its_version_all_the_same(
+    kept: KeepingCluster, backend: ClusterBackend
+) -> None:
+    making(kept)
+
+    def young(asked: Frame) -> Frame:
+        answer = response(asked, ResponseCode.SYSTEM_ERROR, remark="java.util.NoSuchElementException")
+        answer.version = 479
+        return answer
+
+    kept.cluster.script[RequestCode.GET_BROKER_RUNTIME_INFO] = young
+    backend.create_topic("prices", 1, "compact")
+    assert len(kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC)) == 2
+
+
 def test_the_policy_of_a_topic_is_its_attribute(kept: KeepingCluster, backend: ClusterBackend) -> None:
     assert backend.cleanup_policy("orders") == "delete", "a 4.9 broker does not know the question"
     config = {"attributes": {"cleanup.policy": "COMPACTION"}}
