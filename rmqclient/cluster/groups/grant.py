@@ -83,6 +83,7 @@ class ClusterGrant:
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._committed = self.next_offset
+        self._tellings = 0  # of this grant, in the life of the broker in which it was told last
         self._ahead: deque[ReceivedMessage] = deque()
         self._ahead_bytes = 0
         self._pulled_to = self.next_offset
@@ -203,12 +204,12 @@ class ClusterGrant:
 
         def done(stored: bool) -> None:
             if stored:
-                self._committed, self._told_in = offset, life
+                self._note(offset, life)
             self._committing.release()
 
         try:
             offset, life = self.committed_offset, self._offsets.life(self.queue)
-            if (offset, life) == (self._committed, self._told_in):
+            if self._is_known(offset, life):
                 self._committing.release()
             else:
                 self._offsets.commit_soon(self.queue, offset, done)
@@ -219,9 +220,21 @@ class ClusterGrant:
     def _commit(self) -> None:
         with self._committing:  # a commit that is under way must not pass a later one
             offset, life = self.committed_offset, self._offsets.life(self.queue)
-            if (offset, life) != (self._committed, self._told_in):
+            while not self._is_known(offset, life):
                 self._offsets.commit(self.queue, offset)
-                self._committed, self._told_in = offset, life
+                self._note(offset, life)
+
+    def _is_known(self, offset: int, life: object) -> bool:
+        """Whether others can read an offset. What a broker was told once is told again.
+
+        The first offsets of a group in a topic can come to a broker together, for several queues. Then it makes a table
+        for each of them, keeps the last one, and has answered all with success. [ConsumerOffsetManager.commitOffset]
+        """
+        return (offset, life) == (self._committed, self._told_in) and self._tellings != 1
+
+    def _note(self, offset: int, life: object) -> None:
+        self._tellings = self._tellings + 1 if life == self._told_in else 1
+        self._committed, self._told_in = offset, life
 
     def arm(self, lane: int) -> bool:
         """Let messages that come ring the bell of this lane. True when there is something to take."""

@@ -160,7 +160,7 @@ def test_an_offset_is_committed_before_the_lock_is_freed() -> None:
         assert grant.release()
         codes = [each.code for each in cluster.requests]
         assert codes.index(RequestCode.UPDATE_CONSUMER_OFFSET) < codes.index(RequestCode.UNLOCK_BATCH_MQ)
-        assert committed(cluster) == [2]
+        assert set(committed(cluster)) == {2}
         assert not grant.acknowledge(message)
 
 
@@ -172,16 +172,35 @@ def test_an_offset_is_told_again_to_a_broker_that_may_have_forgotten_it() -> Non
             grant.acknowledge(message)
         grant.commit()
         grant.commit()
-        assert committed(cluster) == [2]
+        assert committed(cluster) == [2, 2]
         cluster.hang_up("broker-a")
 
         def is_told_again() -> bool:
             member.commit_soon()
-            return committed(cluster) == [2, 2]
+            return committed(cluster) == [2, 2, 2, 2]
 
         eventually(is_told_again, "the same offset again")
         grant.commit()
-        assert committed(cluster) == [2, 2]
+        assert committed(cluster) == [2, 2, 2, 2]
+
+
+def test_the_first_offset_is_told_twice_since_a_broker_may_lose_it_when_that_of_another_queue_comes() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b", b"c")
+        first, second, third = taken(member, grant, 3)
+        grant.acknowledge(first)
+        grant.acknowledge(second)
+
+        def are_told(*offsets: int) -> bool:
+            member.commit_soon()
+            return committed(cluster) == [*offsets]
+
+        eventually(lambda: are_told(2, 2), "the first offset, twice")
+        grant.acknowledge(third)
+        eventually(lambda: are_told(2, 2, 3), "the next one")
+        grant.commit()
+        assert committed(cluster) == [2, 2, 3]
 
 
 def test_the_next_owner_waits_for_the_lock_and_goes_on_where_the_last_one_stopped() -> None:
@@ -224,7 +243,7 @@ def test_a_lock_that_was_not_renewed_in_time_stops_an_ordered_queue(monkeypatch:
         assert not committed(cluster)
         monkeypatch.undo()
         grant.commit()
-        assert committed(cluster) == [1]
+        assert set(committed(cluster)) == {1}
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -282,7 +301,7 @@ def test_a_group_that_was_reset_begins_a_grant_anew() -> None:
         eventually(lambda: not grant.valid, "the end of the grant")
         following = granted(member)
         assert following.next_offset == 1
-        assert committed(cluster) == [3, 1]
+        assert committed(cluster) == [3, 3, 1]
 
 
 def test_a_broker_moves_a_member_that_runs() -> None:
