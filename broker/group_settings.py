@@ -36,7 +36,7 @@ class GroupSettings:
         whole = document.read(self._path) or {}
         self._groups = _read_groups(self._path, document.table(self._path, whole, _TABLE))
         version = document.table(self._path, whole, "dataVersion")
-        self._told = _read_version(self._path, version) if version else None
+        self._told = _read_version(self._path, version) if version else None  # what the file says, or the last change
 
     def settings(self, group: str) -> bodies.GroupConfig:
         """Return the settings of a group; the defaults of RocketMQ for one that nobody knows."""

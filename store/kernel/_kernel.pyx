@@ -14,7 +14,7 @@ The parts are the files that are included at the end, each below those it uses. 
 compiler can inline small functions across parts (docs/decisions/0017).
 
 - ``record/``: what a record is, what is sent and what is received
-- ``dispatch/``: what recovery and compaction derive from records
+- ``dispatch/``: what recovery and compaction derive from records, and what a check of a store compares with them
 - ``append/``: the append section, and what leads up to it
 - ``groups/``: taking and acknowledging
 - ``arrow/``: records as columns, and columns as records, for Spark
