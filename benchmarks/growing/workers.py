@@ -13,7 +13,7 @@ from benchmarks.growing.senders import processes
 from benchmarks.measure import Samples, rate, scratch
 from benchmarks.starting.scale import FLAT
 from benchmarks.traffic import BATCH, KEYS, TOPIC, ignore, watch
-from rmqclient import App, Message, Producer
+from rmqclient import App, Message, MessageQueue, Producer
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import MessageStore, open_store
 
@@ -76,9 +76,7 @@ def work(begin: Begin, root: Path, workers: int, handle: Callable[[object], None
         consumer = PushConsumer(store, app.handlers)
         consumer.hold()
         consumer.start()
-        _until_shared(store, workers)
-        (queues,) = consumer.queues.values()
-        share = sum(store.topics.max_offset(queue) for queue in queues)
+        share = sum(store.topics.max_offset(queue) for queue in _share(store, consumer, workers))
         begin()
         used_s = time.process_time()
         consumer.resume()
@@ -106,16 +104,21 @@ def _worked(messages: int, count: int, handle: Callable[[object], None], directo
         return [child.result() for child in children]
 
 
-def _until_shared(store: MessageStore, workers: int) -> None:
-    """Look until every worker has as many queues. Raises TimeoutError after a minute."""
+def _share(store: MessageStore, consumer: PushConsumer, workers: int) -> tuple[MessageQueue, ...]:
+    """Return the queues of this worker, when every worker has as many. Raises TimeoutError after a minute."""
     deadline = time.monotonic() + _SETTLE_S
-    while sorted(_shares(store)) != [_QUEUES // workers] * workers:
+    each = _QUEUES // workers
+    while True:
+        (queues,) = consumer.queues.values()
+        shares = _shares(store)
+        if shares == [each] * workers and len(queues) == each:
+            return queues
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the queues are not shared by {workers} workers: {_shares(store)}")
+            raise TimeoutError(f"the queues are not shared by {workers} workers: {shares}, {len(queues)} here")
         time.sleep(0.005)
 
 
 def _shares(store: MessageStore) -> list[int]:
-    """Return how many queues each worker has; a queue without one counts as a worker's."""
+    """Return how many queues each worker has."""
     owners = zip(store.groups.column("owner"), store.groups.column("owner_incarnation"), strict=True)
-    return list(Counter(owners).values())
+    return list(Counter(pair for pair in owners if pair[0]).values())
