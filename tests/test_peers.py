@@ -14,9 +14,10 @@ from benchmarks.measure import Samples, Size
 from benchmarks.peers import page, run
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.peer import Level, Promise, Running
+from benchmarks.peers.queues.rmq import Local
 from benchmarks.peers.queues.sqlite import Sqlite
 from benchmarks.peers.result import Result, Row, read, write
-from benchmarks.peers.workloads import backlog, consuming, footprint, latency, sending
+from benchmarks.peers.workloads import backlog, commits, consuming, footprint, latency, sending
 
 SINGLE = f"{sending.SINGLE}, 100 B"
 
@@ -37,6 +38,16 @@ def test_a_peer_that_needs_nothing_is_measured_written_and_read(tmp_path: Path) 
         assert any(figure.case.startswith(name) for figure in result.figures), name
     assert "SQLite, synchronous=NORMAL" in (tmp_path / "peers" / "send.svg").read_text(encoding="utf-8")
     assert list(working.iterdir()) == []
+
+
+@pytest.mark.sweep
+def test_sixteen_senders_commit_to_a_peer_that_flushes_and_the_best_of_all_is_the_target(tmp_path: Path) -> None:
+    result = run.run([Sqlite("FULL"), Local(sync=True)], Size.SMALLEST, 1, tmp_path, print)
+    page.write(result, tmp_path / "peers.md")
+    assert [row.failures for row in result.rows] == [{}, {}]
+    text = (tmp_path / "peers.md").read_text(encoding="utf-8")
+    assert "## Commits of sixteen senders" in text
+    assert f"| {commits.COMMITTED}, to SQLite, synchronous=FULL |" in text
 
 
 def test_a_peer_that_is_missing_has_a_line_with_the_reason(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from benchmarks.peers.queues.postgresql import PostgreSQL
 from benchmarks.peers.queues.rabbitmq import RabbitMQ
 from benchmarks.peers.queues.redis import Redis
 from benchmarks.peers.queues.rmq import Cluster, Local, Serve
-from benchmarks.peers.queues.rocketmq import RocketMQ
+from benchmarks.peers.queues.rocketmq import FlushedRocketMQ, RocketMQ
 from benchmarks.peers.queues.sqlite import Sqlite
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3
 
@@ -44,6 +44,8 @@ QUEUES: tuple[Peer, ...] = (
     Kafka(),
     RocketMQ(BROKER_4_9_7),
     RocketMQ(BROKER_5_3_3),
+    FlushedRocketMQ(BROKER_4_9_7),
+    FlushedRocketMQ(BROKER_5_3_3),
 )
 
 FRAMEWORKS: tuple[Framework, ...] = (

@@ -17,7 +17,7 @@ from benchmarks.peers import plots, targets
 from benchmarks.peers.everybody import EVERYBODY
 from benchmarks.peers.peer import Level
 from benchmarks.peers.result import Result, Row
-from benchmarks.peers.workloads import consuming, delayed, latency, order, sending, tasks
+from benchmarks.peers.workloads import commits, consuming, delayed, latency, order, sending, tasks
 from benchmarks.report import markdown_table, shown
 
 PAGE = REPOSITORY / "docs" / "results" / "peers.md"
@@ -56,6 +56,12 @@ QUEUE_GROUPS = (
         "One process, in the way of each peer that the first table names: batches, pipelines, transactions, windows.",
         picture="send-many",
         drawn=("100 B",),
+    ),
+    Group(
+        "Commits of sixteen senders",
+        commits.COMMITTED,
+        "Each is a process that sends messages of 100 B one after the other; those of RocketMQ's Java client are "
+        "threads of one process. Only peers that flush to the disk before each answer.",
     ),
     Group(
         "Consume and acknowledge",
@@ -313,8 +319,8 @@ def _targets(result: Result) -> str:
 def _target(result: Result, figures: dict[tuple[str, str], Figure], wanted: targets.Wanted) -> list[str] | None:
     ours = figures.get((wanted.ours, wanted.case))
     title = {row.name: row.title for row in result.rows}
-    rivals = [row.name for row in result.rows if row.framework and not row.ours]
-    names = rivals if wanted.peer == targets.FRAMEWORKS else [wanted.peer]
+    rivals = [row.name for row in result.rows if not row.ours]
+    names = rivals if wanted.peer == targets.BEST else [wanted.peer]
     theirs = [figure for name in names if (figure := figures.get((name, wanted.its_case)))]
     if ours is None or not theirs:
         return None

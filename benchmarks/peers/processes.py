@@ -51,7 +51,9 @@ def lacking(*programs: str) -> str:
 def version_of(*command: str) -> str:
     """Return the first number with dots that a program says of its version; empty if it says none."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=False, env=_environment(command)
+        )
     except OSError:
         return ""
     found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
@@ -89,7 +91,7 @@ def server(
             stderr=output,
             cwd=home,
             user=user,
-            env=None if environment is None else {**os.environ, **environment},
+            env={**_environment(command), **(environment or {})},
             start_new_session=True,
         )
     try:
@@ -122,6 +124,14 @@ def memory_mib(pids: Sequence[int]) -> float:
     A page that several share is counted once. [smaps_rollup: Pss_Anon, Pss_Shmem]
     """
     return sum(_unbacked_bytes(pid) for pid in _family(pids)) / _MIB
+
+
+def _environment(command: Sequence[str]) -> dict[str, str]:
+    """Return ours, in which a program that was unpacked finds the libraries that were unpacked with it."""
+    if not Path(command[0]).is_relative_to(DEBIAN):
+        return dict(os.environ)
+    places = map(str, (DEBIAN / "usr" / "lib").glob("*-linux-gnu"))
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(places)}
 
 
 def _family(pids: Sequence[int]) -> set[int]:

@@ -22,13 +22,14 @@ from benchmarks.peers.frameworks.framework import Framework
 from benchmarks.peers.peer import Peer, WithProgram
 from benchmarks.peers.processes import ServerFailed
 from benchmarks.peers.result import Result, Row
-from benchmarks.peers.workloads import backlog, consuming, delayed, footprint, latency, order, sending, tasks
+from benchmarks.peers.workloads import backlog, commits, consuming, delayed, footprint, latency, order, sending, tasks
 from benchmarks.peers.workloads.bench import Bench, Scale, WorkFailed
 from tests.interop.rocketmq import RocketMQFailed
 
 SCALES: dict[Size, Scale] = {
     Size.FULL: Scale(
         send_s=0.6,
+        commit_s=2.0,
         consume_s=3.0,
         latency_s=4.0,
         backlog=20_000,
@@ -41,6 +42,7 @@ SCALES: dict[Size, Scale] = {
     Size.QUICK: Scale(
         sizes=(100, 1024),
         send_s=0.3,
+        commit_s=1.0,
         consume_s=1.0,
         latency_s=2.0,
         backlog=5_000,
@@ -53,6 +55,7 @@ SCALES: dict[Size, Scale] = {
     Size.SMALLEST: Scale(
         sizes=(100, 1024),
         send_s=0.02,
+        commit_s=0.05,
         consume_s=1.0,
         latency_s=0.1,
         not_counted_s=0.0,
@@ -113,7 +116,11 @@ def run(chosen: Sequence[Measured], size: Size, turns: int, directory: Path, say
 
 def _why_not(each: Measured) -> str:
     """Install what can be installed; return what is missing then."""
-    return environment.unpack(each.debian) or environment.install(each.packages) or each.missing()
+    if reason := environment.install(each.packages):
+        return reason
+    if each.missing() and (reason := environment.unpack(each.debian)):
+        return reason
+    return each.missing()
 
 
 def _measure(each: Measured, scale: Scale, home: Path, samples: Samples, kept: _Kept, say: Say) -> None:
@@ -142,6 +149,7 @@ def _of_queue(bench: Bench, begun_ns: int) -> dict[str, Callable[[], None]]:
     works: dict[str, Callable[[], None]] = {
         footprint.FIRST: lambda: footprint.measure_start(bench, begun_ns),
         sending.SINGLE: lambda: stored.update(sending.measure(bench)),
+        commits.COMMITTED: lambda: commits.measure(bench),
         consuming.CONSUMED: lambda: consuming.measure(bench, stored),
         latency.LATENCY: lambda: latency.measure(bench),
         backlog.DRAINED: lambda: backlog.measure(bench),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.peers.workloads.commits import COMMITTED
 from benchmarks.peers.workloads.consuming import CONSUMED
 from benchmarks.peers.workloads.latency import LATENCY
 from benchmarks.peers.workloads.sending import MANY, SINGLE
@@ -25,8 +26,8 @@ class Wanted:
 
 _SINGLE, _MANY, _CONSUMED = f"{SINGLE}, 100 B", f"{MANY}, 100 B", f"{CONSUMED}, 100 B"
 _MEDIAN, _P99 = (f"{LATENCY} at 1,000/s, {percent} %" for percent in ("50", "99"))
-FRAMEWORKS = "*"
-"""The best of all frameworks that are not ours."""
+BEST = "*"
+"""The best of all that are not ours and have the figure."""
 
 WANTED: tuple[Wanted, ...] = (
     Wanted("rmq", _SINGLE, "sqlite", _SINGLE, 15),
@@ -39,5 +40,6 @@ WANTED: tuple[Wanted, ...] = (
     Wanted("rmq", _CONSUMED, "kafka", _CONSUMED, 3),
     Wanted("rmq", _MEDIAN, "redis", _MEDIAN, 6, is_latency=True),
     Wanted("rmq", _P99, "redis", _P99, 4, is_latency=True),
-    Wanted("tasks-rmq", NOOP, FRAMEWORKS, NOOP, 400),
+    Wanted("tasks-rmq", NOOP, BEST, NOOP, 400),
+    Wanted("rmq-sync", COMMITTED, BEST, COMMITTED, 2),
 )

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from benchmarks.peers.frameworks.framework import Framework
 from benchmarks.peers.peer import Level, Promise, Running
-from benchmarks.peers.processes import lacking, version_of
+from benchmarks.peers.processes import lacking, program, version_of
 from benchmarks.peers.queues import redis
 
 
 class RedisBacked(Framework):
     """A framework over Redis with ``appendfsync everysec``; ``address`` is the path of the socket."""
 
+    debian: ClassVar[tuple[str, ...]] = redis.DEBIAN_PACKAGES
     promise = Promise(Level.HOST, "every second")
 
     def missing(self) -> str:
@@ -29,4 +31,4 @@ class RedisBacked(Framework):
 
     def versions(self) -> dict[str, str]:
         """Return the version of Redis."""
-        return {"server": version_of("redis-server", "--version")}
+        return {"server": version_of(program("redis-server"), "--version")}

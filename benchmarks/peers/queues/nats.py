@@ -19,6 +19,7 @@ class Nats(Peer):
     """One stream for each topic."""
 
     packages: ClassVar[tuple[str, ...]] = ("nats-py==2.16.0",)
+    debian: ClassVar[tuple[str, ...]] = ("nats-server",)
     name = "nats"
     title = "NATS JetStream, files"
     promise = Promise(Level.HOST, "every 2 min (sync_interval)")
@@ -56,7 +57,7 @@ class Nats(Peer):
 
     def versions(self) -> dict[str, str]:
         """Return the version of the server."""
-        return {"server": version_of("nats-server", "--version")}
+        return {"server": version_of(program("nats-server"), "--version")}
 
 
 class Jet:

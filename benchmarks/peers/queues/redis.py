@@ -11,6 +11,7 @@ from benchmarks.peers.peer import Enough, Handle, Level, Peer, Promise, Running
 from benchmarks.peers.processes import lacking, program, server, version_of
 
 CLIENT = "redis[hiredis]==8.1.0"
+DEBIAN_PACKAGES = ("libatomic1", "libjemalloc2", "liblzf1", "redis-tools", "redis-server")
 _GROUP = "readers"
 _AT_ONCE = 100
 _BLOCK_MS = 50
@@ -20,7 +21,7 @@ class Redis(Peer):
     """One stream for each topic. ``fsync`` is its ``appendfsync``."""
 
     packages: ClassVar[tuple[str, ...]] = (CLIENT,)
-    debian: ClassVar[tuple[str, ...]] = ()
+    debian: ClassVar[tuple[str, ...]] = DEBIAN_PACKAGES
     ways = (
         "redis-py with hiredis on a UNIX socket; many: 100 XADD in a pipeline; consumes: XREADGROUP of 100, then one "
         "XACK of all"
@@ -56,7 +57,7 @@ class Redis(Peer):
 
     def versions(self) -> dict[str, str]:
         """Return the version of the server."""
-        return {"server": version_of("redis-server", "--version")}
+        return {"server": version_of(program("redis-server"), "--version")}
 
 
 @contextmanager

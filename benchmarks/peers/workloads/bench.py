@@ -36,6 +36,8 @@ class Scale:
     """Of bodies, in bytes."""
     send_s: float
     """Of each way of sending, for each size."""
+    commit_s: float
+    """Of sending by sixteen processes."""
     consume_s: float
     """Of consuming what was sent, at most."""
     rate: int = 1_000
