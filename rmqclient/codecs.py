@@ -27,7 +27,7 @@ from functools import partial
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
-from rmqclient.errors import HandlerError
+from rmqclient.errors import BodyDoesNotFit, HandlerError, QueueError
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.store.errors import MessageRejected
 
@@ -60,8 +60,8 @@ def encoded(message: Message) -> Message:
 def decoder_of(annotation: Any) -> Decoder:
     """Return a decoder from a message to the value that a parameter with this annotation gets.
 
-    The decoder raises ValueError, msgspec.DecodeError or pydantic.ValidationError for a body that does not fit,
-    whichever program sent it; reading the body may raise BodyUnreadable and NotInstalled before.
+    The decoder raises BodyDoesNotFit for a body that does not fit, whichever program sent it; reading the body may
+    raise BodyUnreadable and NotInstalled before.
 
     Raises HandlerError, which names the annotation, if a body cannot be decoded into it.
     """
@@ -70,7 +70,7 @@ def decoder_of(annotation: Any) -> Decoder:
         if plain is kind:
             return decode
     try:
-        return _guarded(_json_decoder(annotation, plain))
+        return _fitting(_json_decoder(annotation, plain))
     except HandlerError:
         raise
     except Exception as error:
@@ -97,8 +97,8 @@ def element_of(annotation: Any) -> Any:
 def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
     """Return a decoder from the bytes of a body to a value of type ``kind``; Any stands for whatever the JSON holds.
 
-    The decoder raises as those of :func:`decoder_of`, and RecursionError. Raises HandlerError if no body can be
-    decoded into ``kind``.
+    The decoder raises ValueError, msgspec.DecodeError, pydantic.ValidationError or RecursionError. Raises HandlerError
+    if no body can be decoded into ``kind``.
     """
     plain = without_alias(kind)
     for each, convert in _AS_THEY_STAND:
@@ -257,12 +257,19 @@ def _msgspec_decoder(annotation: Any) -> Callable[[bytes], object]:
     return decoder.decode
 
 
-def _guarded(decode: Callable[[bytes], object]) -> Decoder:
+def _fitting(decode: Callable[[bytes], object]) -> Decoder:
+    """Return a decoder of messages that raises BodyDoesNotFit for a body that ``decode`` cannot take."""
+
     def decode_message(message: ReceivedMessage) -> object:
         try:
             return decode(message.body)
-        except RecursionError as error:
-            raise ValueError("the JSON of the body is nested too deeply") from error
+        except (QueueError, MemoryError):  # the body could not be read, which may be mended
+            raise
+        except Exception as error:
+            raise BodyDoesNotFit(
+                f"the body of {len(message.body)} bytes does not fit what the handler takes: "
+                f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+            ) from error
 
     return decode_message
 
@@ -292,10 +299,6 @@ def _cannot_decode(annotation: Any, reason: str) -> str:
     )
 
 
-def _text(message: ReceivedMessage) -> object:
-    return message.body.decode()
-
-
 _AS_THEY_STAND: tuple[tuple[Any, Callable[[bytes], object]], ...] = (
     (bytes, bytes),
     (bytearray, bytearray),
@@ -310,6 +313,6 @@ _WITHOUT_JSON: tuple[tuple[Any, Decoder], ...] = (
     (bytes, lambda message: message.body),
     (bytearray, lambda message: bytearray(message.body)),
     (memoryview, lambda message: memoryview(message.body)),
-    (str, _text),
+    (str, _fitting(bytes.decode)),
 )
 """Annotations compared by identity, because an annotation may be unhashable."""

@@ -10,7 +10,6 @@ from rmqclient.calling.arguments import arguments_of
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.codecs import Decoder, message_itself
-from rmqclient.errors import BodyDoesNotFit, QueueError
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 
@@ -34,7 +33,7 @@ class Callers:
     ) -> tuple[Callable[[Any], object], Callable[[list[ReceivedMessage], list[object]], Any]]:
         """Return what decodes one message of a batch, and what takes messages and bodies and calls the handler."""
         arguments = arguments_of(handler.function, is_batch=True, overrides=self.hooks.overrides)
-        return fitting(arguments.decode), self.hooks.around(handler, arguments.invoker())
+        return arguments.decode, self.hooks.around(handler, arguments.invoker())
 
     def waiting(self, handler: Handler, call: Callable[..., Any]) -> Callable[..., object]:
         """Return a form of ``call`` that returns when the handler has ended, also when it is a coroutine."""
@@ -53,7 +52,7 @@ def make_caller(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
     if is_alone and arguments.decode is message_itself:
         return hooks.around(handler, function)
     invoke = arguments.invoker()
-    decode = _each(arguments.decode) if is_batch else fitting(arguments.decode)
+    decode: Callable[[Any], object] = _each(arguments.decode) if is_batch else arguments.decode
     if inspect.iscoroutinefunction(function):
 
         async def call_async(given: object) -> object:
@@ -65,25 +64,6 @@ def make_caller(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
     return hooks.around(handler, lambda given: invoke(given, decode(given)))
 
 
-def fitting(decode: Decoder) -> Callable[[Any], object]:
-    """Return a decoder that raises BodyDoesNotFit when a body cannot be decoded, and else what reading it raises."""
-    if decode is message_itself:
-        return decode
-
-    def decode_or_say_so(message: ReceivedMessage) -> object:
-        try:
-            return decode(message)
-        except (QueueError, MemoryError):  # the body could not be read, which may be mended
-            raise
-        except Exception as error:
-            raise BodyDoesNotFit(
-                f"the body of {len(message.body)} bytes does not fit what the handler takes: "
-                f"{type(error).__module__}.{type(error).__qualname__}: {error}"
-            ) from error
-
-    return decode_or_say_so
-
-
 def _each(decode: Decoder) -> Callable[[Any], object]:
-    decode_one = fitting(decode)
-    return lambda messages: [decode_one(message) for message in messages]
+    """Return what decodes a list of messages."""
+    return lambda messages: [decode(message) for message in messages]
