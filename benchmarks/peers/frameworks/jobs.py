@@ -1,7 +1,7 @@
 """Jobs: the functions that all frameworks run, and where they leave what they did.
 
-Each thread that runs tasks counts in a cell of its own of a mapped file, which costs some 50 ns, and appends what it
-timed to another file. :func:`attach` says where, in each worker.
+Each worker, which runs one task at a time, counts in a cell of its own of a mapped file and appends what it timed to
+another file. :func:`attach` says where, in each worker.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-import threading
 import time
 from array import array
 from pathlib import Path
@@ -31,15 +30,18 @@ class Tally:
         self._file = path.open("r+b")
         os.ftruncate(self._file.fileno(), _CELLS * _CELL_BYTES)
         self._cells = memoryview(mmap.mmap(self._file.fileno(), 0)).cast("Q")
-        self._own = threading.local()
+        self._own = 0
+
+    def claim(self) -> None:
+        """Take a cell that nobody else has; the first cell says how many were given away."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._cells[0] += 1
+        self._own = self._cells[0] * _CELL_WORDS
+        fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def mark(self) -> None:
-        """Count one."""
-        try:
-            self._cells[self._own.at] += 1
-        except AttributeError:
-            self._own.at = self._claimed()
-            self._cells[self._own.at] += 1
+        """Count one, in the cell that was claimed."""
+        self._cells[self._own] += 1
 
     def keep(self, nanoseconds: int) -> None:
         """Keep a time, and count one."""
@@ -59,14 +61,6 @@ class Tally:
             found.frombytes(self._times.read_bytes())
         return found
 
-    def _claimed(self) -> int:
-        """Return where a cell is that nobody else has; the first cell says how many were given away."""
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        self._cells[0] += 1
-        own = self._cells[0] * _CELL_WORDS
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-        return own
-
 
 _tally: Tally | None = None
 
@@ -75,6 +69,7 @@ def attach(directory: Path) -> None:
     """Count in the files of this directory from now on."""
     global _tally
     _tally = Tally(directory)
+    _tally.claim()
 
 
 def noop(argument: int) -> None:
