@@ -161,6 +161,13 @@ class Words:
     def wait(self, at: int, expected: int, timeout_ms: float) -> bool:
         """Sleep while a 32-bit word is ``expected``. Returns False when the time is up or a signal came."""
 
+    def wait_adaptively(self, at: int, expected: int, timeout_ms: float) -> bool:
+        """Do as :meth:`wait`, and look at the word for up to 50 us before if the last such wait of the thread was short.
+
+        A wait is short if it ends within 200 us. Looking in vain makes the thread sleep at once in the next 8 short
+        waits. A thread that has one processor never looks. docs/decisions/0029 says why.
+        """
+
     def signal(self, at: int) -> int:
         """Add 1 to a 32-bit word and wake every thread that waits on it; return how many were woken."""
 

@@ -96,6 +96,7 @@ cdef extern from "shared_memory.h" nogil:
         pass
     Clock *clock_words
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
+    int futex_wait_adaptive(void *word, uint32_t expected, int64_t timeout_ns)
     int futex_wake(void *word, int count)
     int mutex_initialise(void *at)
     int mutex_try(void *at, int spins)

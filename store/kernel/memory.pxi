@@ -188,6 +188,13 @@ cdef class Words:
             changed = futex_wait(word, expected, <int64_t>(timeout_ms * 1000000))
         return bool(changed)
 
+    def wait_adaptively(self, Py_ssize_t at, uint32_t expected, double timeout_ms):
+        cdef unsigned char *word = self.word(at, 4)
+        cdef int changed
+        with nogil:
+            changed = futex_wait_adaptive(word, expected, <int64_t>(timeout_ms * 1000000))
+        return bool(changed)
+
     def signal(self, Py_ssize_t at):
         cdef unsigned char *word = self.word(at, 4)
         cdef int woken

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -165,6 +166,65 @@ static inline int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
     struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
     long result = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
     return result == 0 || errno == EAGAIN;
+}
+
+#define SPIN_NS 50000
+#define SHORT_NS 200000 /* the wait itself, and two wake-ups of idle cores */
+#define PENALTY 8
+
+#if defined(__x86_64__) || defined(__i386__)
+#define relax() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define relax() __asm__ __volatile__("yield")
+#else
+#define relax() ((void)0)
+#endif
+
+static inline int64_t ns_since(const struct timespec *begin)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (now.tv_sec - begin->tv_sec) * 1000000000LL + (now.tv_nsec - begin->tv_nsec);
+}
+
+/* Look at the word until it changes; 0 when the time is up. */
+static int spin(const uint32_t *word, uint32_t expected, const struct timespec *begin, int64_t limit_ns)
+{
+    do {
+        for (int looks = 0; looks < 32; looks++) {
+            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != expected) return 1;
+            relax();
+        }
+    } while (ns_since(begin) < limit_ns);
+    return 0;
+}
+
+/* Whether who is waited for can run while this thread looks. As it was at the first call. */
+static int has_two_processors(void)
+{
+    static int known = -1;
+    if (known < 0) {
+        cpu_set_t usable;
+        known = sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
+    }
+    return known;
+}
+
+/* As futex_wait; a thread whose waits are short looks at the word before it sleeps. An idle core takes as long to wake up as
+ * a short wait lasts, and the one who changes the word need not wait for that either. After a look in vain the thread sleeps
+ * at once, until so many waits were short again. */
+static int futex_wait_adaptive(void *word, uint32_t expected, int64_t timeout_ns)
+{
+    static __thread int short_waits = 0;
+    struct timespec begin;
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    int spins = short_waits > 0 && timeout_ns > SPIN_NS && has_two_processors();
+    if (spins && spin(word, expected, &begin, SPIN_NS)) return 1;
+    int changed = futex_wait(word, expected, timeout_ns - (spins ? SPIN_NS : 0));
+    if (spins) short_waits = -PENALTY;
+    else if (changed && ns_since(&begin) < SHORT_NS) short_waits++;
+    else if (short_waits > 0) short_waits = 0;
+    return changed;
 }
 
 static inline int futex_wake(void *word, int count)

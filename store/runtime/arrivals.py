@@ -1,6 +1,7 @@
 """Bell: how a thread sleeps until there is something to look at, and how others wake it.
 
-A bell is a futex word of the runtime file. Each ring adds 1 to the word and wakes every thread that sleeps on it. A
+A bell is a futex word of the runtime file. Each ring adds 1 to the word and wakes every thread that sleeps on it. Where
+rings come every few microseconds, a thread looks for the next one before it sleeps (docs/decisions/0029). A
 thread notes how often the bell rang, then looks, then sleeps unless the bell rang meanwhile, so no ring is missed::
 
     heard = bell.arm(queue)
@@ -63,7 +64,7 @@ class Bell:
         Another reason may end the sleep early: look again afterwards.
         """
         if timeout_s > 0:
-            self._words.wait(self._at, heard, timeout_s * 1000)
+            self._words.wait_adaptively(self._at, heard, timeout_s * 1000)
 
     def ring(self) -> None:
         """Wake every thread that sleeps on this bell."""

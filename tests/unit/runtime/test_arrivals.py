@@ -1,7 +1,11 @@
-"""Bells: a ring wakes all sleepers, a ring between look and sleep is not missed, and senders ring armed lanes."""
+"""Bells: a ring wakes all sleepers, a ring between look and sleep is not missed, and senders ring armed lanes.
+
+A thread whose waits are short looks for a ring before it sleeps; the processor time of a wait tells.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +16,20 @@ import pytest
 from rmqclient import Message, Producer
 from rmqclient.store import MessageQueue, MessageStore, layout, open_store
 from rmqclient.store.errors import StoreClosed, UnknownTopic
+from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.shared_state import queue_slot_at
 
 QUEUE = MessageQueue("t", 0)
 OTHER = MessageQueue("other", 0)
 LONG_S = 30.0
 """A sleep of this length was ended by nobody."""
+LOOK_NS = 40_000
+"""Somewhat less than a look takes; a sleep takes less than that of the processor."""
+SHORT_WAITS = 9
+"""So many short waits in a row let a thread look before it sleeps, whatever was before."""
+NEEDS_TWO_PROCESSORS = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="a thread with one processor sleeps at once"
+)
 
 
 @pytest.fixture
@@ -65,6 +77,63 @@ def test_a_sleep_ends_by_itself(store: MessageStore) -> None:
     began = time.monotonic()
     bell.wait(bell.heard(), 0.02)
     assert time.monotonic() - began >= 0.02
+
+
+def wait_shortly(bell: Bell) -> None:
+    heard = bell.heard()
+    bell.ring()
+    bell.wait(heard, LONG_S)
+
+
+def wait_in_vain(bell: Bell) -> int:
+    """Return how many ns of the processor a wait took that ended by itself."""
+    heard, before_ns = bell.heard(), time.thread_time_ns()
+    bell.wait(heard, 0.002)
+    return time.thread_time_ns() - before_ns
+
+
+@NEEDS_TWO_PROCESSORS
+def test_a_thread_whose_last_wait_was_short_looks_before_it_sleeps(store: MessageStore) -> None:
+    bell, took_ns = store.arrival_bell(), []
+    for _ in range(20):
+        for _ in range(SHORT_WAITS):
+            wait_shortly(bell)
+        took_ns.append(wait_in_vain(bell))
+    assert max(took_ns) > LOOK_NS
+
+
+def test_a_thread_that_has_looked_in_vain_sleeps_at_once(store: MessageStore) -> None:
+    bell, took_ns = store.arrival_bell(), []
+    for _ in range(20):
+        for _ in range(SHORT_WAITS):
+            wait_shortly(bell)
+        wait_in_vain(bell)
+        wait_shortly(bell)
+        took_ns.append(wait_in_vain(bell))
+    assert min(took_ns) < LOOK_NS
+
+
+def test_no_ring_is_missed_when_two_threads_wake_each_other_at_full_speed(store: MessageStore) -> None:
+    here, there = store.arrival_bell(0), store.arrival_bell(1)
+    rounds, began = 5_000, time.monotonic()
+    ready = threading.Event()
+
+    def answer() -> None:
+        heard = there.heard()
+        ready.set()
+        for number in range(rounds):
+            there.wait(heard + number, LONG_S)
+            here.ring()
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    ready.wait()
+    heard = here.heard()
+    for number in range(rounds):
+        there.ring()
+        here.wait(heard + number, LONG_S)
+    answering.join()
+    assert time.monotonic() - began < LONG_S
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0])
