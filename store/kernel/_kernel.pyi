@@ -162,7 +162,7 @@ class Words:
         """Sleep while a 32-bit word is ``expected``. Returns False when the time is up or a signal came."""
 
     def wait_adaptively(self, at: int, expected: int, timeout_ms: float) -> bool:
-        """Do as :meth:`wait`, and look at the word for up to 50 us before if the last such wait of the thread was short.
+        """Do as :meth:`wait`; a thread whose last such wait was short looks at the word for 50 us before.
 
         A wait is short if it ends within 200 us. Looking in vain makes the thread sleep at once in the next 8 short
         waits. A thread that has one processor never looks. docs/decisions/0029 says why.
