@@ -86,6 +86,23 @@ def test_nobody_is_ahead_when_ours_of_the_like_promise_is_quicker(tmp_path: Path
     assert "| The other | kill -9 | 200 k/s | 15.0 x |" in text
 
 
+def test_a_missed_target_is_shown_with_what_limits_it(tmp_path: Path) -> None:
+    # Given a single send that is twice as quick as Kafka's many
+    result = result_of([row("rmq", Level.HOST, ours=True), row("kafka", Level.HOST)], {"rmq": 2_000_000.0})
+    samples = Samples()
+    samples.add("kafka", f"{sending.MANY}, 100 B", "/s", 1_000_000.0)
+    result.figures.extend(samples.figures)
+
+    # When the page is written
+    page.write(result, tmp_path / "peers.md")
+
+    # Then the target of five times as much was missed, and the page says why
+    text = (tmp_path / "peers.md").read_text(encoding="utf-8")
+    named = f"{SINGLE}, to The kafka, {sending.MANY}, 100 B"
+    assert f"| {named} | ≥ 5 x | 2.00 x | missed |" in text
+    assert f"What limits those that were missed:\n\n- {named}: a send is a call of Python" in text
+
+
 def test_a_name_that_nobody_has_is_refused() -> None:
     answer = CliRunner().invoke(main, ["--only", "reddis"])
     assert answer.exit_code == 2

@@ -23,6 +23,7 @@ from benchmarks.report import markdown_table, shown
 PAGE = REPOSITORY / "docs" / "results" / "peers.md"
 
 _RANK = {level.value: level.rank for level in Level}
+_MISSED = "missed"
 _AHEAD = 1.05
 """Nearer than that to each other nobody is ahead."""
 
@@ -310,10 +311,13 @@ def _named(table: Table, column: str) -> str:
 
 def _targets(result: Result) -> str:
     figures = {(figure.name, figure.case): figure for figure in result.figures}
-    lines = [line for wanted in targets.WANTED if (line := _target(result, figures, wanted))]
-    if not lines:
+    found = [(wanted, line) for wanted in targets.WANTED if (line := _target(result, figures, wanted))]
+    if not found:
         return ""
-    return "## Targets\n\n" + markdown_table(["", "target", "measured", ""], lines)
+    table = markdown_table(["", "target", "measured", ""], [line for _, line in found])
+    limits = [f"- {line[0]}: {wanted.limit or 'not profiled.'}" for wanted, line in found if line[-1] == _MISSED]
+    heading = ["", "What limits those that were missed:", ""] if limits else []
+    return "\n".join(["## Targets", "", table, *heading, *limits])
 
 
 def _target(result: Result, figures: dict[tuple[str, str], Figure], wanted: targets.Wanted) -> list[str] | None:
@@ -328,7 +332,7 @@ def _target(result: Result, figures: dict[tuple[str, str], Figure], wanted: targ
     pairs = zip(ours.values, best.values, strict=False)
     ratio = statistics.median(its / our if wanted.is_latency else our / its for our, its in pairs)
     label = f"{wanted.case}, to {title[best.name]}" + ("" if wanted.its_case == wanted.case else f", {wanted.its_case}")
-    return [label, f"≥ {wanted.times:g} x", shown(ratio, "x"), "met" if ratio >= wanted.times else "missed"]
+    return [label, f"≥ {wanted.times:g} x", shown(ratio, "x"), "met" if ratio >= wanted.times else _MISSED]
 
 
 def _section(table: Table, pictures: Path) -> str:
