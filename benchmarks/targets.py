@@ -70,8 +70,8 @@ _SPARK_BODILESS = (
 )
 _SPARK_SCAN = (
     "41 % of the samples of `perf record` of all processes are in the threads of Spark's tasks, which read Arrow from "
-    "a socket and copy each body, and 9 % in the compilers of Java. 34 % are in Python: 14 in the kernel of Linux, which "
-    "copies the log into the process and the columns into the socket, and 8 in ours."
+    "a socket and copy each body, and 9 % in the compilers of Java. 34 % are in Python: 14 in the kernel of Linux, "
+    "which copies the log into the process and the columns into the socket, and 8 in ours."
 )
 
 AIMS = (

@@ -36,8 +36,8 @@ _FRESH_PAGES = (
     "all in zeroing them; 26 % are in our kernel, of these 7 in CRC-32, and 8 % in the interpreter."
 )
 _WAKE_UPS = (
-    "the sender sleeps until a message is due, and the handler until it comes. A process that only slept was woken as "
-    "late as the head of this page says, and its tail is of the same length."
+    "the sender sleeps until a message is due, and the handler until it comes, and both must be woken. The head of "
+    "this page says how late a process was woken that did nothing else."
 )
 _INTERPRETER = (
     "68 % of the samples of `perf record` in both workers are in the interpreter, which runs the loop over messages, "
