@@ -28,7 +28,7 @@ _MOST_TASKS = 400_000
 _SHORT_TASKS_A_S = 500
 _DELAY_S = 1.0
 _LOOK_S = 0.002
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 
 
 class Put(NamedTuple):
