@@ -155,8 +155,7 @@ def open_plain(path: Path, flags: int) -> int:
     """
     descriptor = _open(path, flags)
     try:
-        with store_errors(f"{path} cannot be looked at"):
-            status = os.fstat(descriptor)
+        status = _status_of(path, descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise StoreUnusable(f"{path} is not a plain file: a store holds plain files only")
         check_owner(path, status)
@@ -181,10 +180,16 @@ def _open(path: Path, flags: int) -> int:
 
 def check_size(path: Path, descriptor: int, size: int) -> None:
     """Raise StoreCorrupt if the open file has another size."""
-    with store_errors(f"{path} cannot be looked at"):
-        status = os.fstat(descriptor)
-    if status.st_size != size:
-        raise StoreCorrupt(path, status.st_size, f"the file has {status.st_size} bytes instead of {size}")
+    found = _status_of(path, descriptor).st_size
+    if found != size:
+        raise StoreCorrupt(path, found, f"the file has {found} bytes instead of {size}")
+
+
+def _status_of(path: Path, descriptor: int) -> os.stat_result:
+    try:
+        return os.fstat(descriptor)
+    except OSError as error:
+        raise as_store_error(error, f"{path} cannot be looked at") from error
 
 
 def sync_file(path: Path) -> None:

@@ -452,6 +452,17 @@ class Dispatcher:
 def index_key_hash(topic: str, key: str) -> int:
     """Return the hash under which the index has a key of a topic (IndexFile.indexKeyHashMethod)."""
 
+def find_in_index(
+    fd: int, slots: int, entries: int, key_hash: int, begin_ms: int, end_ms: int, after: int = 0
+) -> tuple[list[int], int]:
+    """Look in an index file for entries with a hash, stored in a period, the newest first.
+
+    Returns the commit log offsets of at most 64, and the number of the entry to go on with, as ``after``; 0 at the end.
+    A slot may point to an entry that was added and is not counted yet: it is whole and leads to the others. It reads a
+    few bytes for each entry, and maps nothing: a page that is looked at once costs more to map than to read. Raises
+    OSError.
+    """
+
 def index_records(
     buffer: _Bytes, base: int, start: int, stop: int, index: Mapping, slots: int, entries: int, done: int = 0
 ) -> tuple[int, int, bool]:

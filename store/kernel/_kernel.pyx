@@ -31,7 +31,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.errno cimport EBUSY, EINTR, EINVAL, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
+from libc.errno cimport EBUSY, EINTR, EINVAL, EIO, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
@@ -133,6 +133,7 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t c_read "read"(int fd, void *buffer, size_t size)
+    ssize_t c_pread "pread"(int fd, void *buffer, size_t size, long offset)
     int c_close "close"(int fd)
 
 

@@ -31,7 +31,8 @@ Entry 0 is never used. A file is full when ``next_number`` is ``index_entries``;
 begin, until its first entry.
 
 A search finds candidates: different keys can have one hash, and an index file has no checksum. The caller compares the
-key with the record. Numbers fall along a chain, so a damaged chain ends and never loops.
+key with the record. Numbers fall along a chain, so a damaged chain ends and never loops. A search reads the few bytes
+that it needs from every file; only who adds entries, and who checks them, maps a file.
 
 Invariants, checked by ``rmq store verify``:
 
@@ -43,15 +44,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
+from rmqclient.store.errors import as_store_error
 from rmqclient.store.files.file_queue import MappingCache
-from rmqclient.store.files.mapped_file import allocate, map_file, sync_directory, sync_file
-from rmqclient.store.kernel._kernel import Mapping, ReceivedMessage, index_key_hash
+from rmqclient.store.files.mapped_file import allocate, map_file, open_file, sync_directory, sync_file
+from rmqclient.store.kernel._kernel import Mapping, ReceivedMessage, find_in_index, index_key_hash
 from rmqclient.store.log.inner_batch import unique_keys
 
 DIRECTORY = "index"
@@ -60,6 +63,8 @@ _HEADER = layout.INDEX_HEADER
 _ENTRY = layout.INDEX_ENTRY
 _SLACK_MS = 1_000
 """Entries keep whole seconds."""
+_END_MS = 1 << 62
+"""A store time that none can have."""
 _COARSEST_NS = 2_000_000_000
 """No file system's times are coarser. Two changes of a directory in one step of its time look like one."""
 
@@ -128,23 +133,6 @@ class IndexFile:
         while number - found >= 1 and self.entry(number - found).commit_log_offset == commit_log_offset:
             found += 1
         return found
-
-    def candidates(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield the commit log offsets of records that may have the key, the newest first.
-
-        ``begin_ms`` and ``end_ms`` are store times, both included. Raises nothing on damaged bytes.
-        """
-        header = self.header
-        # A slot may point to an entry that was added since. The entry is whole and leads to the others.
-        number, limit = self.slot(key_hash), self.entries
-        while 0 < number < limit:
-            entry = self.entry(number)
-            stored = header.begin_timestamp + entry.seconds * 1_000
-            # The first entry of a successor counts from the end of the file before.
-            in_time = begin_ms - _SLACK_MS <= stored <= end_ms + _SLACK_MS or number == 1
-            if entry.key_hash == key_hash and in_time:
-                yield entry.commit_log_offset
-            number, limit = entry.previous, number
 
 
 class IndexFiles:
@@ -226,13 +214,27 @@ class IndexFiles:
         """
         key_hash = index_key_hash(topic, key)
         for path in reversed(self.paths()):
+            with suppress(FileNotFoundError):
+                yield from self.candidates_in(path, key_hash, begin_ms, end_ms)
+
+    def candidates_in(self, path: Path, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Yield what :meth:`candidates` finds in one file, by its hash. Raises FileNotFoundError, too.
+
+        Damaged bytes end the search in the file.
+        """
+        earliest, latest = min(begin_ms - _SLACK_MS, _END_MS), min(end_ms + _SLACK_MS, _END_MS)
+        after = 0
+        while True:
+            descriptor = open_file(path, self.file_bytes, os.O_RDONLY)
             try:
-                file = self.open(path)
-            except FileNotFoundError:
-                continue
-            header = file.header
-            if header.begin_timestamp - _SLACK_MS <= end_ms and begin_ms <= header.end_timestamp + _SLACK_MS:
-                yield from file.candidates(key_hash, begin_ms, end_ms)
+                found, after = find_in_index(descriptor, self.slots, self.entries, key_hash, earliest, latest, after)
+            except OSError as error:
+                raise as_store_error(error, f"{path} cannot be read") from error
+            finally:
+                os.close(descriptor)
+            yield from found
+            if not after:
+                return
 
 
 @dataclass(frozen=True, slots=True)

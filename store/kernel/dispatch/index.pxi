@@ -14,6 +14,7 @@ cdef enum:
     X_SECONDS = 12
     X_PREVIOUS = 16
     INDEX_ENTRY_SIZE = 20
+    FOUND_AT_ONCE = 64
 
 LAYOUT.update({
     "index.begin_timestamp": I_BEGIN_TIMESTAMP, "index.end_timestamp": I_END_TIMESTAMP,
@@ -87,6 +88,56 @@ cdef bint put_key(IndexFile *index, int32_t hash, int64_t offset, int64_t timest
     put_i64(header + I_END_OFFSET, offset)
     put_i64(header + I_END_TIMESTAMP, timestamp)
     return True
+
+
+cdef int read_whole(int fd, unsigned char *to, size_t size, int64_t at) noexcept nogil:
+    """Read bytes of a file that has them. Returns an errno."""
+    cdef ssize_t count = c_pread(fd, to, size, at)
+    while count < 0 and errno == EINTR:
+        count = c_pread(fd, to, size, at)
+    return errno if count < 0 else EIO if <size_t>count < size else 0
+
+
+def find_in_index(int fd, int32_t slots, int32_t entries, int32_t key_hash, int64_t begin_ms, int64_t end_ms,
+                  int32_t after=0):
+    cdef int64_t found[FOUND_AT_ONCE]
+    cdef int count = 0
+    cdef int place
+    cdef unsigned char header[INDEX_HEADER_SIZE]
+    cdef unsigned char entry[INDEX_ENTRY_SIZE]
+    cdef int64_t slots_at = INDEX_HEADER_SIZE
+    cdef int64_t entries_at = slots_at + 4 * <int64_t>slots
+    cdef int64_t end, stored
+    cdef uint64_t begin
+    cdef int32_t number
+    cdef int32_t limit = after if after else entries
+    cdef int failure
+    if slots < 1 or key_hash < 0 or not 0 <= after < entries:
+        raise ValueError(f"{slots} slots, {entries} entries, hash {key_hash} or entry {after} cannot be")
+    with nogil:
+        failure = read_whole(fd, header, sizeof(header), 0)
+        if after:
+            failure = failure or read_whole(fd, entry, sizeof(entry), entries_at + INDEX_ENTRY_SIZE * <int64_t>after)
+            number = get_i32(entry + X_PREVIOUS)
+        else:
+            failure = failure or read_whole(fd, entry, 4, slots_at + 4 * <int64_t>(key_hash % slots))
+            number = get_i32(entry)
+        begin = <uint64_t>get_i64(header + I_BEGIN_TIMESTAMP)
+        end = max(<int64_t>0, get_i64(header + I_END_TIMESTAMP))
+        if <int64_t>begin > end_ms or end < begin_ms:
+            number = 0
+        while failure == 0 and 0 < number < limit and count < FOUND_AT_ONCE:  # numbers fall along a chain: a damaged one ends
+            failure = read_whole(fd, entry, sizeof(entry), entries_at + INDEX_ENTRY_SIZE * <int64_t>number)
+            stored = <int64_t>(begin + <uint64_t>(<int64_t>get_i32(entry + X_SECONDS) * 1000))
+            # The first entry of a successor counts from the end of the file before.
+            if failure == 0 and get_i32(entry) == key_hash and (number == 1 or begin_ms <= stored <= end_ms):
+                found[count] = get_i64(entry + X_COMMIT_LOG_OFFSET)
+                count += 1
+            limit = number
+            number = get_i32(entry + X_PREVIOUS)
+    if failure:
+        raise OSError(failure, os.strerror(failure))
+    return [found[place] for place in range(count)], limit if count == FOUND_AT_ONCE else 0
 
 
 cdef struct Keys:

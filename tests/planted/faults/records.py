@@ -54,9 +54,9 @@ FAULTS = [
     ),
     Fault(
         name="an index slot whose entry does not count yet ends its chain",
-        file="store/log/index_file.py",
-        old="self.slot(key_hash), self.entries\n",
-        new="self.slot(key_hash), min(header.next_number, self.entries)\n",
+        file="store/kernel/dispatch/index.pxi",
+        old="        if <int64_t>begin > end_ms or end < begin_ms:\n",
+        new="        limit = min(limit, get_i32(header + I_NEXT_NUMBER))\n        if <int64_t>begin > end_ms or end < begin_ms:\n",
         tests="tests/crash/store/test_killed_index.py",
         select="does_not_count_yet",
     ),

@@ -42,7 +42,6 @@ from rmqclient.store.bodies import Compression, compress, open_body
 from rmqclient.store.errors import BodyUnreadable, ConfigMismatch, StoreCorrupt
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
-from rmqclient.store.files.mapped_file import map_file
 from rmqclient.store.kernel._kernel import decode
 from rmqclient.store.log import commit_log, index_file
 from rmqclient.store.log.consume_queue import ConsumeQueue
@@ -277,10 +276,12 @@ class Parsers:
         """A search in an index file, and what recovery asks it."""
         size = CONFIG.index_slots, CONFIG.index_entries
         path = index_file.paths(self._root)[0]
-        index = index_file.IndexFile(path, map_file(path, CONFIG.index_file_bytes), *size)
+        files = index_file.IndexFiles(self._root, *size, MappingCache(1))
+        index = files.open(path)
         view = memoryview(index.mapping)
         with _Changed(view, rng, rng.choice((80, 400, len(view)))):
-            _ = (list(index.candidates(rng.randrange(1 << 31), 0, 1 << 62)), index.header, index.last_offset)
+            found = list(files.candidates_in(path, rng.randrange(1 << 31), 0, 1 << 62))
+            _ = (found, index.header, index.last_offset)
             index_file.summaries(self._root)
 
     def checkpoint(self, rng: random.Random) -> None:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqclient.store import Message, MessageStore, java_hash, open_store
+from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import MappingCache
-from rmqclient.store.kernel._kernel import index_key_hash
+from rmqclient.store.kernel._kernel import find_in_index, index_key_hash
 from rmqclient.store.log import index_file
 from rmqclient.store.log.index_file import IndexFiles, paths, sizes_in
 from rmqclient.store.recovery import recovery
@@ -154,6 +155,28 @@ def test_two_changes_in_one_step_of_the_file_systems_clock_are_two(
     store.build_index()
     os.utime(root / "index", ns=(changed, changed))
     assert found_by(reader) == found_by(fresh(root))
+
+
+def test_a_key_that_very_many_messages_have_finds_all_of_them_the_newest_first(store: MessageStore, root: Path) -> None:
+    appender = appender_of(store)
+    sent = [appender.append(Message(ORDERS, b"", keys=("same",))).commit_log_offset for _ in range(400)]
+    store.build_index()
+    assert len(paths(root)) < 400 // 64  # more in a file than are looked up at once
+    assert list(store.index_files.candidates(ORDERS, "same", 0, 2**63 - 1)) == sent[::-1]
+
+
+def test_a_file_that_is_shorter_than_it_should_be_is_named(store: MessageStore, root: Path) -> None:
+    fill(store)
+    store.build_index()
+    os.truncate(paths(root)[0], 1_000)
+    with pytest.raises(StoreCorrupt, match=f"{paths(root)[0].name}.* has 1000 bytes instead of"):
+        found_by(fresh(root))
+
+
+def test_an_entry_that_cannot_be_read_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    with (tmp_path / "empty").open("rb") as file, pytest.raises(OSError, match="Input/output error"):
+        find_in_index(file.fileno(), SLOTS, ENTRIES, 7, 0, 2**62)
 
 
 def fresh(root: Path) -> IndexFiles:
