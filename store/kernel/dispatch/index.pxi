@@ -102,7 +102,6 @@ def find_in_index(int fd, int32_t slots, int32_t entries, int32_t key_hash, int6
                   int32_t after=0):
     cdef int64_t found[FOUND_AT_ONCE]
     cdef int count = 0
-    cdef int place
     cdef unsigned char header[INDEX_HEADER_SIZE]
     cdef unsigned char entry[INDEX_ENTRY_SIZE]
     cdef int64_t slots_at = INDEX_HEADER_SIZE
