@@ -63,8 +63,8 @@ _HEADER = layout.INDEX_HEADER
 _ENTRY = layout.INDEX_ENTRY
 _SLACK_MS = 1_000
 """Entries keep whole seconds."""
-_END_MS = 1 << 62
-"""A store time that none can have."""
+_FAR_MS = 1 << 62
+"""No store time is so far from 1970."""
 _COARSEST_NS = 2_000_000_000
 """No file system's times are coarser. Two changes of a directory in one step of its time look like one."""
 
@@ -222,11 +222,12 @@ class IndexFiles:
 
         Damaged bytes end the search in the file.
         """
-        earliest, latest = min(begin_ms - _SLACK_MS, _END_MS), min(end_ms + _SLACK_MS, _END_MS)
+        earliest, latest = _within(begin_ms - _SLACK_MS), _within(end_ms + _SLACK_MS)
         after = 0
         while True:
             descriptor = open_file(path, self.file_bytes, os.O_RDONLY)
             try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # what lies around an entry is of other keys
                 found, after = find_in_index(descriptor, self.slots, self.entries, key_hash, earliest, latest, after)
             except OSError as error:
                 raise as_store_error(error, f"{path} cannot be read") from error
@@ -248,6 +249,11 @@ class _Listed:
     paths: tuple[Path, ...]
     since: int
     is_settled: bool = False
+
+
+def _within(time_ms: int) -> int:
+    """Return a time that anybody may have asked for as one of 64 bits."""
+    return max(-_FAR_MS, min(time_ms, _FAR_MS))
 
 
 def file_bytes(slots: int, entries: int) -> int:

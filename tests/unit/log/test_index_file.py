@@ -165,6 +165,17 @@ def test_a_key_that_very_many_messages_have_finds_all_of_them_the_newest_first(s
     assert list(store.index_files.candidates(ORDERS, "same", 0, 2**63 - 1)) == sent[::-1]
 
 
+@pytest.mark.parametrize("far", [2**63, 10**30])
+def test_times_may_be_as_far_away_as_anybody_likes(store: MessageStore, far: int) -> None:
+    fill(store)
+    store.build_index()
+    found = list(store.index_files.candidates(ORDERS, "k177", -far, far))
+    assert found == found_by(store.index_files)
+    assert found
+    assert list(store.index_files.candidates(ORDERS, "k177", far, far)) == []
+    assert list(store.index_files.candidates(ORDERS, "k177", -far, -far)) == []
+
+
 def test_a_file_that_is_shorter_than_it_should_be_is_named(store: MessageStore, root: Path) -> None:
     fill(store)
     store.build_index()
