@@ -58,7 +58,7 @@ WANTED: tuple[Wanted, ...] = (
     Wanted("rmq", _MANY, "redis", _MANY, 20, limit=_FRESH_PAGES),
     Wanted("rmq", _CONSUMED, "redis", _CONSUMED, 6),
     Wanted("rmq", _CONSUMED, "kafka", _CONSUMED, 3),
-    Wanted("rmq", _MEDIAN, "redis", _MEDIAN, 6, is_latency=True),
+    Wanted("rmq", _MEDIAN, "redis", _MEDIAN, 6, is_latency=True, limit=_WAKE_UPS),
     Wanted("rmq", _P99, "redis", _P99, 4, is_latency=True, limit=_WAKE_UPS),
     Wanted("tasks-rmq", NOOP, BEST, NOOP, 400, limit=_INTERPRETER),
     Wanted("rmq-sync", COMMITTED, BEST, COMMITTED, 2),
