@@ -265,7 +265,7 @@ RUNTIME_HEADER = Layout(
     Field("flush_mutex", "64s", "robust, process-shared; its holder is the flush leader"),
     Field("min_offset", "Q", "first byte of the oldest commit log file"),
     Field("allocated_to", "Q", "exclusive end of the newest allocated commit log file"),
-    Field("prepare_word", "I", "futex: +1 when an appender enters a new file"),
+    Field("prepare_word", "I", "futex: +1 when an appender enters a new file, or a process ends its housekeeping"),
     Field("removed_word", "I", "futex: +1 after files were removed"),
     Field("indexed_to", "Q", "every record below it is in the index"),
     Field("index_timestamp", "Q", "ms; index files that end no later are on disk"),

@@ -5,7 +5,8 @@ and so on. The housekeeper also makes the next commit log file ahead of the writ
 the messages that wait (:mod:`rmqclient.store.waiting.schedule`, :mod:`rmqclient.store.waiting.timer`).
 
 The role is a byte lock, so the kernel takes it from a process that dies, and every process that has the store open
-tries for it. Each task may run twice, or in two processes at once, without harm.
+tries for it, twice a second. A process that gives the role back wakes the others, so that what waits for its time does
+not wait for that. Each task may run twice, or in two processes at once, without harm.
 
 A supervisor is preferred, because it lives longest: while a supervisor has the store open, the others leave the role
 to it.
@@ -70,14 +71,19 @@ class Housekeeper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed.is_set():
+        words = self._state.words
+        while True:
+            seen = words.load32(_PREPARE_WORD)  # before the looks: close() changes it last
+            if self._closed.is_set():
+                return
             if not self._may_serve() or not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
-                self._closed.wait(_ATTEMPT_MS / 1000)
+                words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
                 continue
             try:
                 self._serve()
             finally:
                 self._lock.unlock(HOUSEKEEPER_BYTE)
+                words.signal(_PREPARE_WORD)
 
     def _may_serve(self) -> bool:
         return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None

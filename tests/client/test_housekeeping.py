@@ -18,6 +18,7 @@ from rmqclient.store import MessageStore, message_store, open_store
 from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.settings import checkpoint, config_file
 from rmqclient.store.settings.disk import Disk, Usage
+from rmqclient.store.upkeep import housekeeper
 from tests.client.conftest import QUICK as QUICK_CONSUMER
 from tests.client.conftest import consuming, wait_for
 from tests.support.host.wall_clock import WallClock
@@ -43,6 +44,30 @@ def test_one_of_several_openers_is_the_housekeeper_and_another_takes_over(tmp_pa
     holder.close()
     wait_for(lambda: has_role(other), "the other one takes the role over")
     other.close()
+
+
+def test_the_role_that_is_given_back_is_taken_over_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given processes that try for the role once a minute
+    monkeypatch.setattr(housekeeper, "_ATTEMPT_MS", 60_000)
+    stores = [open_store(tmp_path, QUICK) for _ in range(3)]
+    while stores:
+        wait_for(lambda: any(map(has_role, stores)), "one has the role")
+        # When that one closes, then another has it before the minute is over
+        holder = next(filter(has_role, stores))
+        stores.remove(holder)
+        holder.close()
+
+
+def test_a_process_without_the_role_closes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeper, "_ATTEMPT_MS", 60_000)
+    with open_store(tmp_path, QUICK) as holder:
+        wait_for(lambda: has_role(holder), "it has the role")
+        closing = [threading.Thread(target=open_store(tmp_path, QUICK).close) for _ in range(20)]
+        for each in closing:
+            each.start()
+        for each in closing:
+            each.join(30.0)
+            assert not each.is_alive()
 
 
 def test_the_role_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
