@@ -35,6 +35,7 @@ from typing import Any
 import msgspec
 
 from rmqclient.calling.arguments import arguments_of
+from rmqclient.errors import BodyDoesNotFit
 from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import TagSet, layout, open_store
@@ -184,7 +185,7 @@ class Parsers:
             Parser("config file", self.config, 200, (StoreCorrupt, ConfigMismatch)),
             Parser("runtime file", self.runtime, 20, (ConfigMismatch,)),
             Parser("tag filter", self.tags, 1_000, (ValueError,)),
-            Parser("body", self.body, 1_000, (ValueError, msgspec.DecodeError)),
+            Parser("body", self.body, 1_000, (BodyDoesNotFit,)),
             Parser("compressed body", self.compressed_body, 1_000, (BodyUnreadable,)),
         ]
 
