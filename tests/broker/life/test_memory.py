@@ -16,10 +16,12 @@ HEAP_BYTES = 64 << 20
 
 
 def heaps_of_threads(pid: int) -> list[str]:
-    """The mappings that begin where glibc lets the heap of a thread begin, with nothing to execute and no file."""
-    lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
-    found = [re.fullmatch(r"([0-9a-f]+)-[0-9a-f]+ rw-p 0+ 00:00 0\s*", line) for line in lines]
-    return [each[0] for each in found if each is not None and int(each[1], 16) % HEAP_BYTES == 0]
+    """The begins of mappings where glibc has the heap of a thread, before the rest of what it reserves for it."""
+    text = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+    pairs = re.findall(
+        r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0\s*\n\2-([0-9a-f]+) ---p 0+ 00:00 0", text, re.MULTILINE
+    )
+    return [begin for begin, _, end in pairs if int(begin, 16) % HEAP_BYTES == 0 == int(end, 16) % HEAP_BYTES]
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries have no heap for each thread")
