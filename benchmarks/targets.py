@@ -61,7 +61,7 @@ _ROUND_TRIP = (
 _SPARK_WRITE = (
     "43 % of the samples of `perf record` of all processes are in Python, 26 of these in the kernel of Linux, which "
     "makes the pages of the log, and 9 in ours; 24 % are in the threads of Spark's tasks, which read Parquet and send "
-    "Arrow, and 8 % in the compilers of Java. For 21 % the cores are idle, because both sides wait for each other."
+    "Arrow, and 8 % in the compilers of Java. For 21 % the cores are idle."
 )
 _SPARK_BODILESS = (
     "32 % of the samples of `perf record` of all processes are in the threads of Spark's tasks, which read Arrow from "
