@@ -395,7 +395,7 @@ class MessageStore:
                 if self.lock.try_exclusive(BROKER_BYTE):
                     self._close_last()
         finally:
-            self._mappings.cold.clear()
+            self._mappings.close_files()
             self.lock.close()
             clock.leave(self.lock)
 

@@ -33,6 +33,7 @@ from rmqclient.store.files.mapped_file import (
     sync_directory,
     sync_file,
 )
+from rmqclient.store.files.synced_file import SyncedFile
 from rmqclient.store.kernel._kernel import Mapping
 
 FILE_NAME_DIGITS = layout.FILE_NAME_DIGITS
@@ -45,13 +46,14 @@ _ZEROS = bytes(_PART_BYTES)
 
 
 class MappingCache:
-    """The mappings of one process by path, at most ``limit`` of them, and its cold reads.
+    """The mappings of one process by path, at most ``limit`` of them, and the files that it keeps open.
 
     With ``any_size``, cold reads treat a file of another size as if it had the right size, for inspection.
     """
 
     def __init__(self, limit: int, *, writable: bool = True, any_size: bool = False) -> None:
         self.cold = ColdReads(any_size=any_size)
+        self.synced = SyncedFile()
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
@@ -95,6 +97,7 @@ class MappingCache:
         A file that was replaced by another one, as when a store was removed and made anew, counts as removed.
         """
         self.cold.release_removed()
+        self.synced.release_removed()
         with self._lock:
             for mapping, (path, identity) in list(self._alive.items()):
                 if not is_at(path, identity):
@@ -105,9 +108,14 @@ class MappingCache:
 
     def clear(self) -> None:
         """Forget all mappings and close all files."""
-        self.cold.clear()
+        self.close_files()
         with self._lock:
             self._mappings.clear()
+
+    def close_files(self) -> None:
+        """Close all files; the mappings stay."""
+        self.cold.clear()
+        self.synced.close()
 
     def _shrink(self, count: int) -> None:
         while len(self._mappings) > count:
@@ -242,6 +250,10 @@ class FileQueue:
         self._mappings.drop(self._name(base))
         self._named.discard(base)
         self.path(base).unlink(missing_ok=True)
+
+    def sync_file(self, base: int) -> None:
+        """Make the file at ``base`` durable, and keep it open for its next flush. Raises as ``sync_file``."""
+        self._mappings.synced.sync(self._name(base))
 
     def sync(self, start: int, end: int) -> None:
         """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files."""

@@ -198,14 +198,15 @@ def sync_file(path: Path) -> None:
     Raises OSError only if the file is missing or the disk failed; no later flush can be believed then. Raises a typed
     error if the flush could not begin for another reason.
     """
-    descriptor = _open_to_sync(path, os.O_RDONLY)
+    descriptor = open_to_sync(path, os.O_RDONLY)
     try:
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _open_to_sync(path: Path, flags: int) -> int:
+def open_to_sync(path: Path, flags: int) -> int:
+    """Open a file or directory whose flush follows. Raises as :func:`sync_file`."""
     try:
         return _open(path, flags)
     except DiskFailed as error:
@@ -214,7 +215,7 @@ def _open_to_sync(path: Path, flags: int) -> int:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises as :func:`sync_file`."""
-    descriptor = _open_to_sync(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_to_sync(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

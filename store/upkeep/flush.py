@@ -36,7 +36,7 @@ from rmqclient.store.errors import (
     StoreUnusable,
     as_store_error,
 )
-from rmqclient.store.files.mapped_file import sync_directory, sync_file
+from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.log.index_file import IndexFile, IndexFiles
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
@@ -268,7 +268,7 @@ class Flusher:
     def _sync(self, start: int, end: int) -> None:
         base = self._log_files.base_of(start)
         while base < end:
-            sync_file(self._log_files.path(base))
+            self._log_files.sync_file(base)
             base += self._log_files.file_bytes
         if end > self._named_to:
             sync_directory(self._log_files.directory)

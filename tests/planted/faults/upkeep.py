@@ -11,6 +11,7 @@ COMPACTION = "tests/unit/upkeep/test_compaction.py"
 IMAGES = "tests/images/test_images.py"
 RETENTION_RULES = "tests/unit/upkeep/test_retention_rules.py"
 FLUSH_FAILURE = "tests/unit/upkeep/flushing/test_flush_failure.py"
+SYNCED_FILE = "tests/unit/files/test_synced_file.py"
 FLUSH_PROGRESS = "tests/unit/upkeep/flushing/test_flush_progress.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
@@ -21,6 +22,14 @@ FAULTS = [
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=FLUSH_FAILURE,
+    ),
+    Fault(
+        name="a log that was removed is flushed as if it were there",
+        file="store/files/synced_file.py",
+        old=" or not os.access(path, os.F_OK)",
+        new="",
+        tests=SYNCED_FILE,
+        select="removed",
     ),
     Fault(
         name="a failed flush poisons nothing",

@@ -12,6 +12,7 @@ import pytest
 
 from rmqclient import Producer
 from rmqclient.store import Durability, MessageStore, StoreConfig
+from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.upkeep import flush
 from tests.support.stores import SMALL
@@ -31,7 +32,7 @@ class Disk:
         self.fail_at: int | None = None
         self.entered = threading.Semaphore(0)
         self.may_leave: threading.Semaphore | None = None
-        monkeypatch.setattr(flush, "sync_file", self._sync)
+        monkeypatch.setattr(FileQueue, "sync_file", lambda files, base: self._sync(files.path(base)))
         monkeypatch.setattr(flush, "sync_directory", self._sync)
 
     def _sync(self, path: Path) -> None:
