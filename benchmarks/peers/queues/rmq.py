@@ -18,7 +18,8 @@ from tests.interop.rocketmq import why_not
 
 _QUEUES = 4
 _GROUP = "readers"
-_LOOK_S = 0.002
+_LOOK_S = 0.02
+"""Each look wakes a thread of the process that is measured."""
 _DRAIN_S = 30.0
 _QUEUE_ENTRY_BYTES = 20
 _LEVEL_1_S = 1.0
