@@ -120,9 +120,16 @@ def test_a_killed_worker_is_replaced_on_the_page(page: Page, shop: Shop) -> None
 
 
 def test_the_stacks_of_a_worker_are_shown_and_stay_while_its_numbers_move(page: Page, shop: Shop) -> None:
-    page.goto(f"{shop.base}/workers")
-    page.get_by_role("link", name=re.compile("^worker-")).first.click()
-    page.get_by_role("link", name="Show the stacks").click()
+    stacks = page.get_by_role("link", name="Show the stacks")
+
+    def is_shown() -> bool:  # a worker that was killed a moment ago may still be in the list
+        page.goto(f"{shop.base}/workers")
+        page.get_by_role("link", name=re.compile("^worker-")).first.click()
+        page.wait_for_load_state()
+        return stacks.count() > 0
+
+    eventually(is_shown, "the page of a worker that lives")
+    stacks.click()
     expect(page.locator("pre.trace")).to_contain_text("most recent call first")
     handled = page.locator(".strip div", has_text="Handled").locator("dd")
     before = handled.inner_text()
