@@ -392,8 +392,11 @@ class MessageStore:
                 store_errors(f"{self.root} cannot be closed in order"),
                 self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S),
             ):
-                if self.lock.try_exclusive(BROKER_BYTE):
-                    self._close_last()
+                try:
+                    if self.lock.try_exclusive(BROKER_BYTE):
+                        self._close_last()
+                finally:  # behind the gate: whoever comes through it next must not meet a process that has left
+                    self.lock.unlock(BROKER_BYTE)
         finally:
             self._mappings.close_files()
             self.lock.close()

@@ -153,14 +153,11 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
     ``settling`` opens a primary that waits for what its replica has, too. Raises StoreUnsettled without it.
     """
     if lock.try_exclusive(BROKER_BYTE):
-        check_content(root, SCRATCH_PREFIX)
-        _note_a_loss(root)
-        _check_settled(root, settling=settling)
-        if not clock.is_movable():  # what is made for a test may be lost
-            warn_of_loss(root)
-        state = _recover(root, config, lock)
-        _touch(root / ABORT)
-        sync_directory(root)  # if `abort` were lost, the next recovery would believe that the index is whole
+        try:
+            state = _enter_first(root, config, lock, settling=settling)
+        except BaseException:  # behind the gate, as at the end of closing
+            lock.unlock(BROKER_BYTE)
+            raise
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
@@ -171,6 +168,19 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
         return state
     pid = lock.holder(BROKER_BYTE)
     raise StoreInUse(f"{root} is open in a RocketMQ broker (process {pid or 'unknown'}): stop it first")
+
+
+def _enter_first(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool) -> SharedState:
+    """Recover the store, which no other process has open."""
+    check_content(root, SCRATCH_PREFIX)
+    _note_a_loss(root)
+    _check_settled(root, settling=settling)
+    if not clock.is_movable():  # what is made for a test may be lost
+        warn_of_loss(root)
+    state = _recover(root, config, lock)
+    _touch(root / ABORT)
+    sync_directory(root)  # if `abort` were lost, the next recovery would believe that the index is whole
+    return state
 
 
 def _note_a_loss(root: Path) -> None:

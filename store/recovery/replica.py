@@ -127,7 +127,10 @@ def _alone(root: Path) -> Iterator[None]:
                     raise StoreInUse(
                         f"{root} is open{f' in process {pid}' if pid else ''}: end every process that uses it first"
                     )
-                yield
+                try:
+                    yield
+                finally:  # behind the gate: whoever comes through it next finds the store free
+                    lock.unlock(BROKER_BYTE)
         finally:
             lock.close()
 
