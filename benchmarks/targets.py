@@ -54,9 +54,9 @@ _UNEVEN = (
     "ratio of processor time was 1.10 x. Both on a busy machine."
 )
 _ROUND_TRIP = (
-    "Both sides work one after the other. Of the samples of `perf record` on both cores 53 % are in the interpreter, "
-    "15 % where one side looks for the other's ring before it sleeps, 12 % in the kernel of Linux, and the cores are "
-    "idle for 13 %."
+    "Both sides work one after the other. In a run with a median of 78 µs, of the samples of `perf record` on both "
+    "cores 53 % are in the interpreter, 15 % where one side looks for the other's ring before it sleeps, 12 % in the "
+    "kernel of Linux, and the cores are idle for 13 %."
 )
 _SPARK_WRITE = (
     "43 % of the samples of `perf record` of all processes are in Python, 26 of these in the kernel of Linux, which "

@@ -395,7 +395,7 @@ class MessageStore:
                 try:
                     if self.lock.try_exclusive(BROKER_BYTE):
                         self._close_last()
-                finally:  # behind the gate: whoever comes through it next must not meet a process that has left
+                finally:  # before the gate: whoever comes through it next must not meet who has left
                     self.lock.unlock(BROKER_BYTE)
         finally:
             self._mappings.close_files()

@@ -155,7 +155,7 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
     if lock.try_exclusive(BROKER_BYTE):
         try:
             state = _enter_first(root, config, lock, settling=settling)
-        except BaseException:  # behind the gate, as at the end of closing
+        except BaseException:  # before the gate is given back, as at the end of closing
             lock.unlock(BROKER_BYTE)
             raise
         lock.try_shared(BROKER_BYTE)

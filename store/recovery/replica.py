@@ -129,7 +129,7 @@ def _alone(root: Path) -> Iterator[None]:
                     )
                 try:
                     yield
-                finally:  # behind the gate: whoever comes through it next finds the store free
+                finally:  # before the gate: whoever comes through it next finds the store free
                     lock.unlock(BROKER_BYTE)
         finally:
             lock.close()
