@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.store import Message, open_store
+from tests.crash.campaign import look_at
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
 from tests.support.host.forking import ROOT
+from tests.support.stores import SMALL, TOPIC, appender_of
 from tests.support.sweeps import share_of
 
 ROUNDS = int(os.environ.get("RMQ_TEST_KILL_ROUNDS", share_of(150)))
@@ -32,6 +35,13 @@ def test_random_kills_lose_nothing_and_repeat_only_what_was_in_flight(tmp_path: 
     # Then it finds no fault
     assert campaign.returncode == 0, f"{campaign.stdout}\n{campaign.stderr}"
     assert campaign.stderr == ""
+
+
+@pytest.mark.crash
+def test_a_message_that_waits_for_a_retry_is_no_fault_to_the_look_at_the_store(tmp_path: Path) -> None:
+    with open_store(tmp_path, config=SMALL) as store:
+        appender_of(store).append(Message(TOPIC, b"sent back after two deaths", tags="red"), delay_level=1)
+        assert look_at(store) == []
 
 
 # --- the judge ------------------------------------------------------------------------------------

@@ -25,12 +25,14 @@ def published_records(store: MessageStore) -> list[ReferenceRecord]:
         found = reference.decode(log, position)
         assert found is not None, f"published up to {end}, but no whole record stands at {position}"
         if isinstance(found, ReferenceRecord):
-            assert found.commit_log_offset == position
+            stands_at = found.commit_log_offset
+            assert stands_at == position, f"the record at {position} says that it stands at {stands_at}"
             records.append(found)
         else:
-            assert (position + found.size) % store.config.commit_log_file_bytes == 0
+            end_of_file = (position + found.size) % store.config.commit_log_file_bytes == 0
+            assert end_of_file, f"the blank record at {position} ends at {position + found.size}, inside a file"
         position += found.size
-    assert position == end
+    assert position == end, f"published up to {end}, inside the record that ends at {position}"
     return records
 
 
@@ -45,11 +47,13 @@ def queued_records(
     entries = entry_bytes(store.root, queue)
     found = []
     for number in range(count):
-        offset, size, tags_code = reference.ENTRY.unpack_from(entries, number * reference.ENTRY.size)
+        offset, size, code = reference.ENTRY.unpack_from(entries, number * reference.ENTRY.size)
         record = records.get(offset)
         assert record is not None, f"entry {number} of {count} points to {offset}, where no published record stands"
-        assert (number, queue.topic, queue.queue_id) == (record.queue_offset, record.topic, record.queue_id)
-        assert (size, tags_code) == (record.size, record.tags_code)
+        place = (record.topic, record.queue_id, record.queue_offset)
+        assert place == (queue.topic, queue.queue_id, number), f"entry {number} of {queue}: a record of {place}"
+        right = (record.size, record.entry_code)
+        assert (size, code) == right, f"entry {number} of {queue} has size and code {size, code}, its record {right}"
         found.append(record)
     return found
 
