@@ -283,9 +283,9 @@ RUNTIME_HEADER = Layout(
     order=NATIVE,
 )
 
-RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4}
+RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4, "closed": 8}
 """Bits of ``restricted``. The store follows another one; a send waits for followers, and without them it is refused, or
-answered all the same."""
+answered all the same; the last process has closed the store, and the next one has another runtime file."""
 
 IDLE, COPYING, RECORDED = range(3)
 """Values of ``append_stage``."""

@@ -88,9 +88,13 @@ def open_store(
             clock.enter(path, lock)
             try:
                 with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
-                    settled = settle_config(path, config)
-                    state = enter(path, settled, lock, settling=settling)
-                return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+                    try:
+                        settled = settle_config(path, config)
+                        state = enter(path, settled, lock, settling=settling)
+                        return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+                    except BaseException:  # before the gate is given back, as at the end of closing
+                        lock.unlock(BROKER_BYTE)
+                        raise
             except BaseException:
                 clock.leave(lock)
                 raise
@@ -406,6 +410,7 @@ class MessageStore:
         """Make everything durable, then say so. No other process has the store open."""
         if self.state.poisoned:
             return  # what the disk holds is not known: the next opening recovers
+        self.state.shut(self.config.lock_timeout_ms)
         repair(self.state, self.log_files, self.consume_queues, self.topics)
         self.flusher.wait_until_flushed(self.state.published_to)
         self.flusher.flush_queues()

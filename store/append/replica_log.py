@@ -20,7 +20,8 @@ Records are appended when they are whole. So a reader never sees half of one, wh
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rmqclient.store import layout
 from rmqclient.store.append.appending import repair
@@ -242,5 +243,8 @@ class ReplicaLog:
             if lanes >> lane & 1:
                 self._state.signal_arrival(lane)
 
-    def _locked(self) -> AbstractContextManager[None]:
-        return self._state.locked(self._state.append_mutex, self._timeout_ms)
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._state.locked(self._state.append_mutex, self._timeout_ms):
+            self._state.check_open(self._parts.root)
+            yield

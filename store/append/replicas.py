@@ -74,7 +74,8 @@ class Replicas:
             )
 
     def check_primary(self) -> None:
-        """Refuse an append to a replica. Raises ReadOnlyReplica."""
+        """Refuse an append to a replica, or behind the end of the store's use. Raises ReadOnlyReplica, StoreClosed."""
+        self._state.check_open(self._root)
         check_primary(self._root, is_replica=self._state.is_replica)
 
     def copies(self, end: int) -> Copies:

@@ -18,7 +18,7 @@ from rmqclient.store import clock, layout
 from rmqclient.store.append import replicas
 from rmqclient.store.append.appending import repair
 from rmqclient.store.config import StoreConfig
-from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
+from rmqclient.store.errors import ConfigMismatch, StoreBusy, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
@@ -150,14 +150,11 @@ def _touch(path: Path) -> None:
 def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = False) -> SharedState:
     """Become one of the processes that have the store open; the first one recovers it.
 
+    The caller holds the gate. When this fails, it unlocks byte 0 before it gives the gate back.
     ``settling`` opens a primary that waits for what its replica has, too. Raises StoreUnsettled without it.
     """
     if lock.try_exclusive(BROKER_BYTE):
-        try:
-            state = _enter_first(root, config, lock, settling=settling)
-        except BaseException:  # before the gate is given back, as at the end of closing
-            lock.unlock(BROKER_BYTE)
-            raise
+        state = _enter_first(root, config, lock, settling=settling)
         lock.try_shared(BROKER_BYTE)
         return state
     if lock.try_shared(BROKER_BYTE):
@@ -201,7 +198,10 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
     cutting.finish(root, log_files)
     timeout_ms = config.lock_timeout_ms
     shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)
-    first = recovery.first_steps(root, log_files, queues, shared_state.leftover(root))
+    left = shared_state.leftover(root)
+    if left is not None:
+        _shut(left, timeout_ms)
+    first = recovery.first_steps(root, log_files, queues, left)
     leftover = first.leftover
     for odd in first.resize:
         _log.error("%s", odd.line())
@@ -228,6 +228,14 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
         recovered.counts = counts.counts_of(leftover, topics)
     return _build(root, config, lock, recovered, log_files, queues)
+
+
+def _shut(state: SharedState, timeout_ms: int) -> None:
+    """Keep out a thread whose process has closed the store and lives on, and that was about to append."""
+    try:
+        state.shut(timeout_ms)
+    except (StoreBusy, OSError) as error:  # it stands still in the midst of an append, or the mutex is damaged
+        _log.error("an append by a process that has left the store may still be under way: %s", error)
 
 
 def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:

@@ -27,8 +27,9 @@ prepare_word, removed_word,                      ring was lost wake by themselve
 membership_word,
 replica_word
 following_lanes              atomic              nobody but the waker; a bit too many costs one needless wake-up
-restricted                   the builder, topic  at any time: "replica" stays as long as the file, the others change
-                             byte                when a server starts
+restricted                   the builder, topic  at any time: "replica" and "closed" stay as long as the file, the
+                             byte; "closed":     others change when a server starts. Who sets "closed" then waits for
+                             atomic              the append mutex, so no append of any process is under way behind it
 replicated_to,               the process that    at any time; both are true when they are said, and the lease ends by
 replica_lease                sends the log       itself when that process is dead
 replica_timeout_ms           topic byte          at any time
@@ -96,7 +97,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.errors import ConfigMismatch, StoreFull, TableFull
+from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, TableFull
 from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
 from rmqclient.store.message_queue import is_name
@@ -189,6 +190,21 @@ class SharedState:
             yield
         finally:
             mutex.release()
+
+    def shut(self, timeout_ms: int) -> None:
+        """Refuse every append by this file from now on, and return when none is under way. Raises StoreBusy.
+
+        A thread that was about to append when its process closed the store still has this file mapped, and would write
+        over the records of the processes that open the store next.
+        """
+        self.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["closed"])
+        with self.locked(self.append_mutex, timeout_ms):
+            pass
+
+    def check_open(self, root: Path) -> None:
+        """Raise StoreClosed for an append by this file after :meth:`shut`, of whatever process."""
+        if self.restricted & layout.RESTRICTED["closed"]:
+            raise StoreClosed(f"the store in {root} was closed before the append: nothing was written")
 
     def raise_word(self, at: int, value: int) -> None:
         """Raise a word to ``value`` if it is lower. Several processes may do so at once."""

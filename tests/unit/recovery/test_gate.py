@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from rmqclient.store import open_store
-from rmqclient.store.errors import StoreFull
+from rmqclient.store import message_store, open_store
+from rmqclient.store.errors import LimitReached, StoreFull
 from rmqclient.store.files.file_lock import GATE_BYTE, LockFile
 from rmqclient.store.recovery import opening, replica
 from rmqclient.store.recovery.recovery import ABORT
+from rmqclient.store.runtime import shared_state
 from tests.support.stores import SMALL
 
 
@@ -70,3 +72,34 @@ def test_a_store_can_be_opened_behind_one_who_had_it_alone(tmp_path: Path, monke
     behind_the_gate(monkeypatch, lambda: opened_and_closed(tmp_path))
     with replica._alone(tmp_path):
         pass
+
+
+def test_one_that_could_not_attach_is_not_taken_for_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, SMALL, housekeeping=False)
+    refuse_to(monkeypatch, shared_state, "attach")
+    behind_the_gate(monkeypatch, store.close)
+    with pytest.raises(LimitReached, match="planted"):
+        open_store(tmp_path, SMALL, housekeeping=False)
+    assert not (tmp_path / ABORT).exists(), "the last process has left the store clean"
+
+
+def test_one_that_fails_behind_the_attachment_is_not_taken_for_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, SMALL, housekeeping=False)
+    refuse_to(monkeypatch, message_store, "Releaser")
+    behind_the_gate(monkeypatch, store.close)
+    with pytest.raises(LimitReached, match="planted"):
+        open_store(tmp_path, SMALL, housekeeping=False)
+    assert not (tmp_path / ABORT).exists(), "the last process has left the store clean"
+
+
+def refuse_to(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
+    """Let a step of the opening find no descriptor or thread any more."""
+
+    def refuse(*_: object) -> None:
+        raise LimitReached("planted")
+
+    monkeypatch.setattr(module, name, refuse)
