@@ -30,7 +30,7 @@ from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_top
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
-from rmqclient.store.errors import NotFlushed
+from rmqclient.store.errors import NotFlushed, NotReplicated
 
 MAX_LEVEL = 18
 
@@ -206,16 +206,19 @@ class Retries:
     ) -> None:
         if self._sender is None:
             self._sender = copying(self._backend)
-        result = self._sender.append_copy(
-            message,
-            topic,
-            0,
-            properties,
-            reconsume_times=reconsume_times,
-            delay_level=delay_level,
-            due_ms=due_ms,
-        )
-        flush(self._backend, self._sender, result)
+        try:
+            copy: SendResult | None = self._sender.append_copy(
+                message,
+                topic,
+                0,
+                properties,
+                reconsume_times=reconsume_times,
+                delay_level=delay_level,
+                due_ms=due_ms,
+            )
+        except NotReplicated:  # it is stored: another one would be a second attempt, or a second dead letter
+            copy = None
+        flush(self._backend, self._sender, copy)
 
 
 def _origin(message: ReceivedMessage) -> dict[str, str]:
@@ -236,11 +239,15 @@ def copying(backend: Backend) -> Sender:
     return backend.sender(lambda topic: backend.create_topic(topic, 1), prepare=False)
 
 
-def flush(backend: Backend, sender: Sender, result: SendResult) -> None:
-    """With SYNC durability, wait until a copy is on the disk. Raises NotFlushed, StorePoisoned."""
+def flush(backend: Backend, sender: Sender, copy: SendResult | None) -> None:
+    """With SYNC durability, wait until a copy is on the disk; None stands for all that is in the log.
+
+    Raises NotFlushed, StorePoisoned.
+    """
+    end = copy.commit_log_end if copy is not None else None
     for left in reversed(range(_FLUSH_TRIES if backend.config.durability is Durability.SYNC else 0)):
         try:
-            sender.wait_until_flushed(result.commit_log_end)
+            sender.wait_until_flushed(end)
         except NotFlushed:  # storing it again would make a second copy
             if not left:
                 raise

@@ -39,13 +39,24 @@ class LocalTransactions:
         self.check_usable = store.check_usable
 
     def decide(self, half: SendResult | ReceivedMessage, *, commit: bool) -> SendResult | None:
-        """Commit a half message or roll it back; return where the committed message stands."""
+        """Commit a half message or roll it back; return where the committed message stands.
+
+        Raises TransactionDecided when the decision that was made before is as safe as one made here.
+        """
         self._store.check_usable()
-        result = self._store.transactions.decide(self._store.read(half.commit_log_offset), commit=commit)
-        if self._durable:
-            self._store.flusher.wait_until_flushed(result.commit_log_end)
-        result = told(result, self._store.replicas.settle(result.commit_log_end))
+        try:
+            result = self._store.transactions.decide(self._store.read(half.commit_log_offset), commit=commit)
+        except TransactionDecided:
+            self._settle(self._store.state.published_to)
+            raise
+        result = told(result, self._settle(result.commit_log_end))
         return result if commit else None
+
+    def _settle(self, end: int) -> bool | None:
+        """Wait for the disk and for replicas, as the store is set. Raises NotFlushed, StorePoisoned, NotReplicated."""
+        if self._durable:
+            self._store.flusher.wait_until_flushed(end)
+        return self._store.replicas.settle(end)
 
     def answer(self, ask: Ask, client_id: str | None) -> None:
         """Call ``ask``, in a thread of its own, with this member's share of the undecided half messages."""

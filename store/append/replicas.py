@@ -18,7 +18,7 @@ from typing import Final
 
 from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import NotReplicated, ReplicaUnavailable, StoreBusy
+from rmqclient.store.errors import NotReplicated, QueueError, ReplicaUnavailable, StoreBusy
 from rmqclient.store.files.file_lock import SENDER_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.kernel._kernel import SendResult, sent_result
 from rmqclient.store.runtime.shared_state import SharedState
@@ -89,8 +89,13 @@ class Replicas:
         return found
 
     def settle(self, end: int) -> bool | None:
-        """Wait as a sender in this process; return ``SendResult.replicated``. Raises NotReplicated, as copies()."""
-        found = self.copies(end)
+        """Wait as a sender in this process; return ``SendResult.replicated``. Raises NotReplicated."""
+        try:
+            found = self.copies(end)
+        except (QueueError, OSError) as error:
+            raise NotReplicated(
+                f"followers lack the message, and that cannot be written down: {error}; the message is stored here"
+            ) from error
         if found is Copies.NOT_ASKED:
             return None
         if found is not Copies.MADE and self._state.restricted & _REFUSE:

@@ -5,7 +5,8 @@ and its messages die with the process. This buffer holds messages instead of a m
 belongs to several processes.
 
 Consecutive messages of one topic and sharding key are one batch. Batches are appended in the order of their messages.
-A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other.
+A batch that fails stays in the buffer, and so do all batches behind it, so messages never overtake each other. One that
+is stored, although the append raised, leaves the buffer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.config import StoreConfig
-from rmqclient.store.errors import QueueError, StoreClosed
+from rmqclient.store.errors import NotFlushed, NotReplicated, QueueError, StoreClosed
 from rmqclient.store.kernel._kernel import Message, SendResult
 
 _log = logging.getLogger(__name__)
@@ -164,12 +165,19 @@ class WriteBuffer:
                 batch = self._batches[0]
                 if batch is self._last:
                     self._last = None
-            self._appender.append_batch(batch.messages, batch.sharding_key)
-            with self._lock:
-                self._batches.popleft()
-                self._size -= batch.size
+            try:
+                self._appender.append_batch(batch.messages, batch.sharding_key)
+            except (NotFlushed, NotReplicated):  # it is stored, and would be stored again
+                self._drop(batch)
+                raise
+            self._drop(batch)
             flushed += len(batch.messages)
         return flushed
+
+    def _drop(self, batch: _Batch) -> None:
+        with self._lock:
+            self._batches.popleft()
+            self._size -= batch.size
 
     def _run(self) -> None:
         while True:

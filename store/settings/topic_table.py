@@ -48,6 +48,7 @@ class TopicTable:
         self._by_topic: dict[str, list[MessageQueue]] = {}
         self._reading = Lock()
         self._compact: dict[str, bool] = {}
+        self._policies_at: int | None = None
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_at: tuple[int, tuple[int, int, int]] | None = None
 
@@ -190,9 +191,15 @@ class TopicTable:
         return is_removed
 
     def is_compact(self, topic: str) -> bool:
-        """Tell whether a topic keeps the latest message of each key."""
-        if topic not in self._compact:
-            self._read_policies()
+        """Tell whether a topic keeps the latest message of each key.
+
+        It does for good. One that does not can be removed, and be made again by any process as one that does.
+        """
+        if not self._compact.get(topic):
+            word = self._state.words.load32(_MEMBERSHIP_WORD)  # before the files: their writers signal afterwards
+            if topic not in self._compact or self._policies_at != word:
+                self._read_policies()
+                self._policies_at = word
         return self._compact.setdefault(topic, False)
 
     def compact_queues(self) -> list[MessageQueue]:

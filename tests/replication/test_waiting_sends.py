@@ -281,8 +281,9 @@ def test_what_is_answered_without_replicas_is_written_down_before_and_until_they
         # Then the next one is noted again; one that cannot be noted is not answered
         until(lambda: not store.replicas.are_in_sync, "the replica has gone")
         monkeypatch.setattr("rmqclient.store.append.replicas.write_replication", _full)
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(NotReplicated, match=r"cannot be written down.*full") as raised:
             producer.send(TOPIC, b"message")
+        assert (raised.value.stored, raised.value.retryable) == (True, False)
         monkeypatch.undo()
         assert producer.send(TOPIC, b"message").replicated is False
         assert read_replication(store.root).missing_from == had

@@ -21,6 +21,7 @@ from rmqclient.failures.dead_letters import DeadLetter, Selection, select
 from rmqclient.failures.failure import Failure, history
 from rmqclient.failures.retry import Outcome, Retries, dead_letter_topic, retry_topic
 from rmqclient.store import MessageQueue, MessageStore, StoreConfig, TagSet, boottime, open_store
+from rmqclient.store.settings.replication import OnLost, Replication, Sync
 from tests.client.conftest import NOWHERE, SOON, consuming, wait_for
 
 
@@ -264,3 +265,27 @@ def letters(backend: Backend) -> list[DeadLetter]:
     if topic not in backend.topics():
         return []
     return [DeadLetter("g", letter, None) for letter in Reader(backend).tail(topic, start="earliest", follow=False)]
+
+
+@pytest.mark.guarantee("G22")
+def test_a_dead_letter_that_is_stored_and_not_replicated_in_time_is_stored_once(
+    store: MessageStore, producer: Producer
+) -> None:
+    # Given a replica that is in sync, and says nothing
+    producer.send(Message("orders", b"1"))
+    store.replicas.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
+    store.replicas.say(store.state.published_to, boottime() + 60_000_000_000)
+    app, attempts = App(NOWHERE), list[int]()
+
+    @app.handler("orders", group="g", retry=RetryPolicy(max_retries=0))
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(message.delivery_attempt)
+        raise ValueError("no")
+
+    # When the message becomes a dead letter
+    with consuming(store, app):
+        wait_for(lambda: all(each.lag == 0 for each in Admin(store).lag("g")) and attempts, "it is a dead letter")
+
+    # Then it is one
+    (queue,) = store.topics.queues(dead_letter_topic("g"))
+    assert (store.topics.max_offset(queue), attempts) == (1, [1])

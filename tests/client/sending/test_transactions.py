@@ -118,6 +118,19 @@ def test_with_sync_durability_half_message_and_decision_are_on_the_disk(tmp_path
         assert store.state.flushed_to == store.state.published_to
 
 
+@pytest.mark.guarantee("G31")
+def test_with_sync_durability_a_decision_that_another_one_has_just_made_is_on_the_disk_too(tmp_path: Path) -> None:
+    config = StoreConfig(durability=Durability.SYNC)
+    with TransactionProducer(tmp_path, group="shop", config=config) as producer:
+        store = store_of(producer._backend, "a test")
+        begun = producer.transaction(Message("orders", b"a"))
+        (half,) = store.transactions.pending()
+        decided = store.transactions.decide(half, commit=True)
+        assert store.state.flushed_to < decided.commit_log_end, "the other one still waits for its flush"
+        assert begun.commit() is None
+        assert store.state.flushed_to >= decided.commit_log_end
+
+
 def test_the_topics_of_transactions_are_nobodys(quiet: MessageStore) -> None:
     with TransactionProducer(quiet, group="shop") as producer:
         for topic in (HALF_TOPIC, OPERATION_TOPIC):

@@ -16,10 +16,11 @@ import pytest
 
 from rmqclient import Durability, Message, Producer, StoreConfig
 from rmqclient.local.backend import store_of
-from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store import MessageQueue, MessageStore, boottime, open_store
 from rmqclient.store.append.write_buffer import WriteBuffer
-from rmqclient.store.errors import BodyTooLarge, MessageRejected, StoreClosed, StoreFull, StorePoisoned
+from rmqclient.store.errors import BodyTooLarge, MessageRejected, NotReplicated, StoreClosed, StoreFull, StorePoisoned
 from rmqclient.store.settings.disk import Usage
+from rmqclient.store.settings.replication import OnLost, Replication, Sync
 from tests.client.conftest import wait_for
 from tests.support.host.forking import ROOT
 from tests.support.oracle import reference
@@ -51,6 +52,12 @@ def stored(store: MessageStore, topic: str = "t") -> list[bytes]:
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]
+
+
+def late_replicas(store: MessageStore) -> None:
+    """Let sends wait for a replica that is in sync, and in vain."""
+    store.replicas.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
+    store.replicas.say(store.state.published_to, boottime() + 60_000_000_000)
 
 
 def full_disk(store: MessageStore) -> None:
@@ -319,3 +326,15 @@ def test_a_killed_process_loses_only_the_end_of_what_it_has_not_flushed(tmp_path
 def buffer_of(producer: Producer) -> WriteBuffer:
     assert isinstance(producer._buffer, WriteBuffer)
     return producer._buffer
+
+
+def test_messages_that_are_stored_and_not_replicated_in_time_leave_the_buffer(
+    producer: Producer, store: MessageStore
+) -> None:
+    late_replicas(store)
+    producer.send_buffered(Message("t", b"one"))
+    with pytest.raises(NotReplicated):
+        producer.flush()
+    assert stored(store) == [b"one"]
+    assert producer.flush() == 0
+    assert stored(store) == [b"one"]

@@ -31,6 +31,16 @@ def other(store: MessageStore) -> Iterator[MessageStore]:
         yield opened
 
 
+def test_a_topic_that_was_removed_and_made_again_as_compact_is_compact_to_every_process(
+    store: MessageStore, other: MessageStore
+) -> None:
+    queues = store.topics.create("t", 2)
+    assert (other.topics.is_compact("t"), other.topics.compact_queues()) == (False, [])
+    store.topics.remove("t")
+    store.topics.create("t", 2, "compact")
+    assert (other.topics.is_compact("t"), other.topics.compact_queues()) == (True, queues)
+
+
 def test_a_topic_is_made_once_and_keeps_its_queues(store: MessageStore, other: MessageStore) -> None:
     made = store.topics.create("t", 3)
     assert made == [MessageQueue("t", number) for number in range(3)]
