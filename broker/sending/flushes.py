@@ -63,15 +63,25 @@ class Flushes:
         """Return the answer if it need not wait; else None, and it is sent later. For any thread."""
         if request.frame.is_oneway or not (self._is_sync or self._replicas.are_waited_for):
             return answer
+        parked = _Parked(request, answer, end)
         with self._changed:
             if self._is_closed:
                 return answer
-            self._parked.append(_Parked(request, answer, end))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmq-serve-flushes", daemon=True)
-                self._thread.start()
+            try:
+                self._start()
+            except RuntimeError as error:
+                _note([parked], NotFlushed(f"no thread can wait for the disk: {error}"))
+                return answer
+            self._parked.append(parked)
             self._changed.notify()
         return None
+
+    def _start(self) -> None:
+        """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="rmq-serve-flushes", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         """Let the answers that wait go out, and end the thread."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rmqclient.backend.futures import SendFuture
 from rmqclient.message import SendResult
 from rmqclient.store.append.replicas import told
-from rmqclient.store.errors import StoreClosed
+from rmqclient.store.errors import NotFlushed, StoreClosed
 
 
 class Flushes:
@@ -30,11 +30,20 @@ class Flushes:
         with self._changed:
             if self._closed:
                 raise StoreClosed("this producer was closed")
+            try:
+                self._start()
+            except RuntimeError as error:
+                future.end(NotFlushed(f"no thread can wait for the disk: {error}; the message is stored"))
+                return
             self._waiting.append((result, future))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmq-flushes", daemon=True)
-                self._thread.start()
             self._changed.notify()
+
+    def _start(self) -> None:
+        """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="rmq-flushes", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def close(self) -> None:
         """End every future, then the thread. Closing twice does nothing."""

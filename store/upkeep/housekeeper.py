@@ -14,6 +14,7 @@ to it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 
@@ -21,6 +22,8 @@ from rmqclient.store import clock, layout
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
+
+_log = logging.getLogger(__name__)
 
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _ATTEMPT_MS = 500
@@ -79,25 +82,29 @@ class Housekeeper:
             if not self._may_serve() or not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
                 words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
                 continue
+            failure = None
             try:
                 self._serve()
+            except RuntimeError as error:  # no thread can be started now: another process may have some left
+                failure = error
             finally:
                 self._lock.unlock(HOUSEKEEPER_BYTE)
                 words.signal(_PREPARE_WORD)
+            if failure is not None:
+                _log.error("housekeeping is tried again: %s", failure)
+                self._closed.wait(_ATTEMPT_MS / 1000)
 
     def _may_serve(self) -> bool:
         return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None
 
     def _serve(self) -> None:
-        ended = threading.Event()
-        beside = [
-            threading.Thread(target=run, args=(ended,), name=f"rmq-{name}", daemon=True)
-            for name, run in self._beside.items()
-        ]
-        for thread in beside:
-            thread.start()
-        self._serving = True
+        ended, beside = threading.Event(), list[threading.Thread]()
         try:
+            for name, run in self._beside.items():
+                thread = threading.Thread(target=run, args=(ended,), name=f"rmq-{name}", daemon=True)
+                thread.start()
+                beside.append(thread)
+            self._serving = True
             while not self._closed.is_set() and self._may_serve():
                 seen = self._state.words.load32(_PREPARE_WORD)
                 run_guarded(self._prepare)

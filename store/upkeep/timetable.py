@@ -49,15 +49,15 @@ class Timetable:
         self._due_ns: dict[Task, int] = {}
         self._started: SimpleQueue[Task | None] = SimpleQueue()
         self._busy: set[Task] = set()
+        self._is_short = False  # of threads, and has said so
 
     def run(self, ended: threading.Event) -> None:
         """Run the tasks until ``ended`` is set and the clock rung; return when none of them runs any more."""
         self._due_ns = {task: every.now_ns() + every.first_after_ms * _NS_PER_MS for task, every in self._tasks.items()}
-        threads = [threading.Thread(target=self._work, name="rmq-task", daemon=True) for _ in range(_THREADS)]
-        for thread in threads:
-            thread.start()
+        threads = list[threading.Thread]()
         while True:
             heard = clock.heard()
+            self._start_missing(threads)
             pause_s = self._start_due()
             if ended.is_set():
                 break
@@ -66,6 +66,20 @@ class Timetable:
             self._started.put(None)
         for thread in threads:
             thread.join()
+
+    def _start_missing(self, threads: list[threading.Thread]) -> None:
+        """Start the threads that are missing. While no more can be started, those that run share the tasks."""
+        while len(threads) < _THREADS:
+            thread = threading.Thread(target=self._work, name="rmq-task", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not self._is_short:
+                    _log.error("%d of %d threads run the tasks: %s", len(threads), _THREADS, error)
+                self._is_short = True
+                return
+            threads.append(thread)
+        self._is_short = False
 
     def _start_due(self) -> float:
         """Start the tasks whose turn it is; return in how many seconds to look again."""
