@@ -16,7 +16,6 @@ made it. The store is opened when the handlers are run.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
 from rmqclient.filters import Filter, filters_of
 from rmqclient.filters.tag import parse_tags
-from rmqclient.handler import Batch, Handler, Order, Start
+from rmqclient.handler import Batch, Handler, Order, Start, is_async
 from rmqclient.names import PRODUCER_GROUP, function_name
 from rmqclient.place import located, shown
 from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
@@ -365,7 +364,7 @@ def _policy(retry: RetryPolicy | None, order: Order | None, *, broadcast: bool) 
 
 
 def _check_coroutines(handler: Handler) -> None:
-    if handler.coroutines is not None and not inspect.iscoroutinefunction(handler.function):
+    if handler.coroutines is not None and not is_async(handler.function):
         raise HandlerError(
             f"coroutines={handler.coroutines} for {function_name(handler.function)}, which is not async: use threads"
         )

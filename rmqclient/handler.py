@@ -1,16 +1,24 @@
 """Handler: a function, which messages it gets, and how it gets them.
 
 A Handler checks its options when it is made, so that a mistake is a traceback of the line that made it.
+
+A call of its function runs it, or makes a coroutine or a generator of which nothing has run yet. A ``partial`` is what
+is inside of it, and an object is its ``__call__``. A plain decorator around an ``async`` function may return the
+coroutine, or run it: only the call tells.
 """
 
 from __future__ import annotations
 
 import datetime
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Literal, TypeAlias
 
 from rmqclient.allocation import Strategy, check_name, name_of, needs_settings
+from rmqclient.codecs import python_function
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import RetryPolicy
@@ -23,6 +31,8 @@ MAX_COROUTINES = 1_000
 DEFAULT_COROUTINES = 32
 MAX_BATCH = 1_024
 MAX_LINGER_S = 60.0
+
+_NOT_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 Start: TypeAlias = Literal["earliest", "latest"] | datetime.datetime
 """Where a new group begins in a queue."""
@@ -177,6 +187,45 @@ class Handler:
         for name, (is_usual, reason) in reasons.items():
             if not is_usual:
                 raise HandlerError(f"broadcast=True with {name}={getattr(self, name)!r}: leave {name} out: {reason}")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Tell whether each call of ``function`` returns something to be awaited."""
+    return any(map(inspect.iscoroutinefunction, _what_runs(function)))
+
+
+def hides_async(function: Callable[..., Any]) -> bool:
+    """Tell whether ``function`` is plain, and decorates an ``async`` one: a call may return a coroutine."""
+    return not is_async(function) and inspect.iscoroutinefunction(python_function(function))
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Tell whether each call of ``function`` returns a plain generator."""
+    return any(map(inspect.isgeneratorfunction, _what_runs(function)))
+
+
+def is_async_generator(function: Callable[..., Any]) -> bool:
+    """Tell whether each call of ``function`` returns an ``async`` generator."""
+    return any(map(inspect.isasyncgenfunction, _what_runs(function)))
+
+
+def check_ran(result: object) -> None:
+    """Close a coroutine or a generator that a handler returned, and raise HandlerError: nothing of it has run."""
+    if not isinstance(result, _NOT_RUN):
+        return
+    if not isinstance(result, AsyncGeneratorType):
+        result.close()
+    raise HandlerError(
+        f"the handler returned {result!r}, which nobody runs, so its message is not handled: let the decorators around "
+        "an `async def` be `async` themselves or use functools.wraps, and write no `yield` in a handler"
+    )
+
+
+def _what_runs(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return what is inside of a ``partial``, and of an object what its call runs."""
+    while isinstance(function, partial):
+        function = function.func
+    return (function,) if isinstance(function, FunctionType) else (function, type(function).__call__)
 
 
 def _is_whole(value: object) -> bool:

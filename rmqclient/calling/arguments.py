@@ -33,6 +33,7 @@ from rmqclient.calling.dependencies import (
 )
 from rmqclient.codecs import Decoder, annotation_of, decoder_of, element_of, message_itself, without_alias
 from rmqclient.errors import HandlerError
+from rmqclient.handler import check_ran, is_async, is_async_generator, is_generator
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import function_name
 
@@ -69,7 +70,7 @@ class Arguments:
                 return _only_message(function) if at is None else _only_body(function)
             if len(parts) == 2 and at is not None:
                 return _both(function, body_first=at == 0)
-        if inspect.iscoroutinefunction(function):
+        if is_async(function):
             return self._async_invoker()
         for dependency in self.dependencies:
             check_sync(dependency, function)
@@ -79,7 +80,9 @@ class Arguments:
                 places, names = Values(given, stack).of(parts)
                 if at is not None:
                     places[at] = body
-                return function(*places, **names)
+                result = function(*places, **names)
+                check_ran(result)
+                return result
             return None  # a dependency swallowed the exception
 
         return invoke
@@ -163,7 +166,7 @@ def check_function(function: object) -> None:
     if not callable(function):
         raise HandlerError(f"{function!r} is not a function: {_EXPECTED}")
     name = function_name(function)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if is_generator(function) or is_async_generator(function):
         raise HandlerError(f"handler {name} contains `yield`, so calling it would run nothing of it: {_EXPECTED}")
     bodies = messages = 0
     for parameter in _wanted(function):

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from rmqclient.errors import HandlerError
+from rmqclient.handler import is_async, is_async_generator, is_generator
 from rmqclient.names import function_name
 
 Function: TypeAlias = Callable[..., Any]
@@ -73,7 +74,7 @@ class Dependency:
     @property
     def is_async(self) -> bool:
         """Whether only a coroutine can use it, because of itself or of what it needs."""
-        own = inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function)
+        own = is_async(self.function) or is_async_generator(self.function)
         return own or any(each.is_async for each in self.needed)
 
     @property
@@ -111,7 +112,7 @@ class Values:
         if dependency.is_cached and function in self._made:
             return self._made[function]
         places, names = self.of(dependency.parts)
-        if inspect.isgeneratorfunction(function):
+        if is_generator(function):
             value = self._stack.enter_context(contextmanager(function)(*places, **names))
         else:
             value = function(*places, **names)
@@ -141,13 +142,13 @@ class AsyncValues:
         if dependency.is_cached and function in self._made:
             return self._made[function]
         places, names = await self.of(dependency.parts)
-        if inspect.isasyncgenfunction(function):
+        if is_async_generator(function):
             value = await self._stack.enter_async_context(asynccontextmanager(function)(*places, **names))
-        elif inspect.isgeneratorfunction(function):
+        elif is_generator(function):
             value = self._stack.enter_context(contextmanager(function)(*places, **names))
         else:
             value = function(*places, **names)
-            if inspect.iscoroutinefunction(function):
+            if is_async(function) or inspect.iscoroutine(value):
                 value = await value
         self._made[function] = value
         return value

@@ -30,7 +30,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from rmqclient.calling.dependencies import Function
 from rmqclient.calling.retyped import is_retyped
 from rmqclient.errors import HandlerError
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran, is_async
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import function_name
 from rmqclient.sending.middleware import SendMiddleware
@@ -139,7 +139,7 @@ class Hooks:
         middleware = self.of("middleware")
         if not middleware:
             return call
-        if inspect.iscoroutinefunction(handler.function):
+        if is_async(handler.function):
             return _async_around(handler, call, middleware)
         for each in middleware:
             if inspect.isasyncgenfunction(each):
@@ -171,6 +171,7 @@ def _around(handler: Handler, call: Callable[..., Any], middleware: list[Functio
             for manager in managers:
                 stack.enter_context(manager(about))
             about.result = call(given, *more)
+            check_ran(about.result)
         return about.result
 
     return surrounded
@@ -190,6 +191,7 @@ def _async_around(handler: Handler, call: Callable[..., Any], middleware: list[F
                 else:
                     stack.enter_context(manager(about))
             about.result = await call(given, *more)
+            check_ran(about.result)
         return about.result
 
     return surrounded

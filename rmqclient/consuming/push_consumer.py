@@ -6,7 +6,6 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 import time
@@ -34,7 +33,7 @@ from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, is_async
 from rmqclient.names import CRON_GROUP
 from rmqclient.opening import Place, open_backend
 from rmqclient.schedules.cron import Cron
@@ -114,7 +113,7 @@ def make_delivery(
 
 
 def _one_by_one(handler: Handler) -> type[ConcurrentDelivery]:
-    if not inspect.iscoroutinefunction(handler.function):
+    if not is_async(handler.function):
         return ConcurrentDelivery
     from rmqclient.delivery.modes.coroutines import CoroutineDelivery  # noqa: PLC0415 - only coroutines need asyncio
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from rmqclient.calling.arguments import arguments_of
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.codecs import Decoder, message_itself
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, hides_async, is_async
 from rmqclient.message import ReceivedMessage
 
 
@@ -26,34 +27,35 @@ class Callers:
 
         It is ``async`` when the handler is. Raises HandlerError as :func:`rmqclient.calling.arguments.arguments_of`.
         """
-        return make_caller(handler, self.hooks)
+        return make_caller(handler, self.hooks, self.loop)
 
     def of_batches(
         self, handler: Handler
     ) -> tuple[Callable[[Any], object], Callable[[list[ReceivedMessage], list[object]], Any]]:
         """Return what decodes one message of a batch, and what takes messages and bodies and calls the handler."""
-        arguments = arguments_of(handler.function, is_batch=True, overrides=self.hooks.overrides)
+        function = _run(handler.function, self.loop)
+        arguments = arguments_of(function, is_batch=True, overrides=self.hooks.overrides)
         return arguments.decode, self.hooks.around(handler, arguments.invoker())
 
     def waiting(self, handler: Handler, call: Callable[..., Any]) -> Callable[..., object]:
         """Return a form of ``call`` that returns when the handler has ended, also when it is a coroutine."""
-        if not inspect.iscoroutinefunction(handler.function):
+        if not is_async(handler.function):
             return call
         loop = self.loop
         return lambda *given: loop.wait_for(call(*given))
 
 
-def make_caller(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
+def make_caller(handler: Handler, hooks: Hooks, loop: EventLoop) -> Callable[[Any], Any]:
     """Return a function that takes a message, or a list of messages, and calls the handler, ``async`` when that is."""
     is_batch = handler.batch is not None
-    function = handler.function
+    function = _run(handler.function, loop)
     arguments = arguments_of(function, is_batch=is_batch, overrides=hooks.overrides)
     is_alone = len(arguments.parts) == 1
     if is_alone and arguments.decode is message_itself:
         return hooks.around(handler, function)
     invoke = arguments.invoker()
     decode: Callable[[Any], object] = _each(arguments.decode) if is_batch else arguments.decode
-    if inspect.iscoroutinefunction(function):
+    if is_async(function):
 
         async def call_async(given: object) -> object:
             return await invoke(given, decode(given))
@@ -62,6 +64,19 @@ def make_caller(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
     if is_alone:  # what most handlers take costs a call less
         return hooks.around(handler, lambda given: function(decode(given)))
     return hooks.around(handler, lambda given: invoke(given, decode(given)))
+
+
+def _run(function: Callable[..., Any], loop: EventLoop) -> Callable[..., Any]:
+    """Return what also runs the coroutine that a plain decorator returns; ``function`` itself if there is none."""
+    if not hides_async(function):
+        return function
+
+    @functools.wraps(function)
+    def run(*given: Any, **named: Any) -> Any:
+        result = function(*given, **named)
+        return loop.wait_for(result) if inspect.iscoroutine(result) else result
+
+    return run
 
 
 def _each(decode: Decoder) -> Callable[[Any], object]:

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from rmqclient.codecs import encode_body
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
+from rmqclient.handler import is_async, is_generator
 from rmqclient.message import Message
 from rmqclient.names import check_schedule, check_topic, function_name
 
@@ -164,7 +165,7 @@ def _checked_duration(name: str, option: str, duration: object) -> datetime.time
 
 
 def _check_function(name: str, function: object) -> None:
-    if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if not callable(function) or is_async(function) or is_generator(function):
         raise HandlerError(f"schedule {name!r}: {function!r} is not a plain function: {_EXPECTED}")
     try:
         takes = _required(function)

@@ -18,12 +18,11 @@ How a reply travels, a backend knows: :mod:`rmqclient.backend.replies`.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from rmqclient.backend import Backend
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran, is_async
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.store import clock
 from rmqclient.store.errors import MessageRejected
@@ -88,7 +87,7 @@ class Replier:
 
         It is ``async`` when the handler is. A reply that has to wait for a broker is then sent by a thread.
         """
-        if inspect.iscoroutinefunction(handler.function):
+        if is_async(handler.function):
             import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
             async def answer_async(message: ReceivedMessage) -> None:
@@ -101,6 +100,7 @@ class Replier:
         return lambda message: self._answer(message, call(message))
 
     def _answer(self, message: ReceivedMessage, body: object) -> None:
+        check_ran(body)
         envelope = Envelope.of(message)
         if envelope is not None:
             self._send(envelope, body, message)

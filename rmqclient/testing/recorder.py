@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, is_async
 from rmqclient.names import function_name
 from rmqclient.sending.producer import Producer
 from rmqclient.steps.ends import StepsEnd
@@ -102,7 +101,7 @@ class Recorder:
             with self._noted(handler, given):
                 return await function(*given, **named)
 
-        return replace(handler, function=record_async if inspect.iscoroutinefunction(function) else record)
+        return replace(handler, function=record_async if is_async(function) else record)
 
     @contextmanager
     def _noted(self, handler: Handler, given: tuple[Any, ...]) -> Iterator[None]:

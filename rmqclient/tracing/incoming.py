@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import Any, TypeAlias
 
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.filters.tag import TagFilter
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, is_async
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import StepsEnd
 from rmqclient.store import MessageQueue
@@ -59,7 +58,7 @@ def observed_read(read: Read, group: str, observers: Sequence[Observer]) -> Read
 def _seen_by(
     observer: Observer, handler: Handler, call: Call, messages_of: Callable[[Any], Sequence[ReceivedMessage]]
 ) -> Call:
-    if inspect.iscoroutinefunction(handler.function):
+    if is_async(handler.function):
 
         async def call_async(given: object) -> object:
             with _Watched(observer, handler, messages_of(given)):

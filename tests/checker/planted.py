@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.delivery import caller
 from rmqclient.delivery.process_queue import ProcessQueue
@@ -52,8 +53,8 @@ def _drop_a_message() -> None:
 def _handle_twice() -> None:
     make_caller = caller.make_caller
 
-    def twice(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
-        call = make_caller(handler, hooks)
+    def twice(handler: Handler, hooks: Hooks, loop: EventLoop) -> Callable[[Any], Any]:
+        call = make_caller(handler, hooks, loop)
 
         def both(message: Any) -> None:
             call(message)
@@ -68,8 +69,8 @@ def _handle_twice() -> None:
 def _die_in_a_handler() -> None:
     make_caller = caller.make_caller
 
-    def deadly(handler: Handler, hooks: Hooks) -> Callable[[Any], Any]:
-        call = make_caller(handler, hooks)
+    def deadly(handler: Handler, hooks: Hooks, loop: EventLoop) -> Callable[[Any], Any]:
+        call = make_caller(handler, hooks, loop)
 
         def once_too_often(message: Any) -> None:
             if message.queue_offset == 1_000 and message.queue_id == 0:

@@ -29,7 +29,7 @@ from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.tracing.incoming import Call, observed
 from rmqclient.tracing.observers import Observer
@@ -130,7 +130,7 @@ class BatchDelivery(ConcurrentDelivery):
         if bodies:
             calls.current.message = decoded[0]
             try:
-                call((decoded, bodies))
+                check_ran(call((decoded, bodies)))
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
                 errors += [(message, error) for message in decoded]
             else:

@@ -27,7 +27,7 @@ from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
 from rmqclient.delivery.turns import Relief, Taken
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import StoreBusy
@@ -136,7 +136,8 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             begin(message)
             current.message = message
             try:
-                call(message)
+                if (result := call(message)) is not None:
+                    check_ran(result)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
                 calls.running_slot.fail(failures_in(error))
                 if not self.send_back.failed(queue, message, error):

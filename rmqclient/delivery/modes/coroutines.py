@@ -24,7 +24,7 @@ from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import StoreBusy
@@ -112,7 +112,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         current.enter()
         kept: list[ReceivedMessage] = []
         try:
-            await self._call(message)
+            check_ran(await self._call(message))
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
             calls.running_slot.fail(failures_in(error))
             if not await asyncio.to_thread(self.send_back.failed, queue, message, error):

@@ -44,7 +44,7 @@ from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.store.errors import StoreBusy
 
@@ -135,12 +135,10 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             if pause_s is None:
                 try:
                     message.check_opened()
-                    call(message)
+                    if (result := call(message)) is not None:
+                        check_ran(result)
                 except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
-                    calls.running_slot.fail(1)
-                    grant.count_failed(1)
-                    self.counters.add(failed=1)
-                    pause_s = self._suspension.after([message], error)
+                    pause_s = self._pause_after(calls, grant, message, error)
                     messages[0] = message.redelivered()
             if pause_s:
                 break
@@ -166,6 +164,13 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         if pause_s:
             lanes.hold(lane, pause_s)
             self.wake()
+
+    def _pause_after(self, calls: Calls, grant: Grant, message: ReceivedMessage, error: BaseException) -> float:
+        """Count a failed attempt, and return what :meth:`Suspension.after` says."""
+        calls.running_slot.fail(1)
+        grant.count_failed(1)
+        self.counters.add(failed=1)
+        return self._suspension.after([message], error)
 
     def _pause_before(self, grant: Grant, message: ReceivedMessage) -> float | None:
         """Return what :meth:`Suspension.before` says. A dead letter is counted as failed before it is given back."""

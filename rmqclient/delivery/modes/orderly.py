@@ -39,7 +39,7 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreBusy
@@ -197,7 +197,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         try:
             for message in messages:
                 message.check_opened()
-            call(messages if self._handler.batch is not None else messages[0])
+            check_ran(call(messages if self._handler.batch is not None else messages[0]))
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             calls.running_slot.fail(len(messages))
             self._count_failed(queue, len(messages))

@@ -13,7 +13,6 @@ Django has set up its models when this is imported from a ``handlers.py``.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator
 
 import django
@@ -23,6 +22,7 @@ from django.db import close_old_connections
 from rmqclient.app import App
 from rmqclient.calling.hooks import HandlerCall
 from rmqclient.frameworks.django.settings import given
+from rmqclient.handler import is_async
 
 app = App(given("STORE"), config=given("CONFIG"), consumer=given("CONSUMER"))
 app.on_import(django.setup)
@@ -37,7 +37,7 @@ def fresh_connections(call: HandlerCall) -> Iterator[None]:
 
     A coroutine uses its database in the thread of ``sync_to_async``, where they are closed behind the call.
     """
-    if inspect.iscoroutinefunction(call.handler.function):
+    if is_async(call.handler.function):
         try:
             yield
         finally:

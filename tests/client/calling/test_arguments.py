@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from rmqclient import App, Batch, Depends, Message, Producer, ReceivedMessage
+from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import HandlerError
@@ -69,7 +70,7 @@ async def later_closed() -> AsyncIterator[str]:
 
 def call(function: Callable[..., Any], given: object, hooks: Hooks | None = None, **options: Any) -> Any:
     handler = Handler(topic="orders", group="billing", function=function, **options)
-    made = make_caller(handler, hooks or Hooks())(given)
+    made = make_caller(handler, hooks or Hooks(), EventLoop())(given)
     return asyncio.run(made) if asyncio.iscoroutine(made) else made
 
 

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
@@ -205,7 +206,7 @@ def test_a_loop_goes_on_while_the_reply_of_its_handler_is_under_way() -> None:
 
     with producing({REPLY: take}, brokers=TWO) as (cluster, producer):
         (handler,) = app.handlers
-        asyncio.run(handle(cluster, producer._replier.answering(handler, make_caller(handler, Hooks()))))
+        asyncio.run(handle(cluster, producer._replier.answering(handler, make_caller(handler, Hooks(), EventLoop()))))
         assert [asked.body for asked in cluster.asked(REPLY)] == [b"re question"]
 
 
