@@ -199,6 +199,12 @@ class Membership(Protocol):
     def claim(self, count: int) -> Sequence[RunningSlot]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
 
+    def stay_behind(self) -> bool:
+        """Take part in the allocation no more, and keep the queues that were not released while they are renewed.
+
+        False where a member cannot do that.
+        """
+
     def leave(self) -> None:
         """End the membership. Queues must be released before."""
 

@@ -21,6 +21,7 @@ from rmqclient.calling.hooks import Hooks
 from rmqclient.calling.lifespan import ProcessLife
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
+from rmqclient.consuming.late_handlers import LateHandlers
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.consuming.retry_topic import RetryTopic
 from rmqclient.consuming.start_position import begin
@@ -171,6 +172,7 @@ class PushConsumer:
         self._retry_topics: list[RetryTopic] = []
         self._held = False
         self._closing = threading.Event()
+        self._is_closed = False
         self._callers = Callers(hooks, EventLoop(loop))
         self._life = ProcessLife(self._callers.hooks.life, self._callers.loop)
         self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
@@ -290,7 +292,8 @@ class PushConsumer:
         """Take no more messages, let the running handlers end, and leave the groups.
 
         Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
-        again. Stopping twice does nothing. Raises as :meth:`close`.
+        again. The queue of a handler with an ``order`` goes to another member when that handler has ended, or this
+        process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`.
         """
         self.stop_taking()
         left = self.drain(in_seconds("timeout", timeout))
@@ -301,21 +304,35 @@ class PushConsumer:
         """Leave the groups; other members take the queues over at once. Closing twice does nothing.
 
         Then the lifespans end, and the tables of the application are closed. Raises what a shutdown function raises,
-        when all of that is done.
+        when all of that is done. While a handler with an ``order`` still runs, its queue and what it needs are kept,
+        and the rest is closed when it has ended; on a cluster the lock of its queue runs out instead.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        late: list[Subscription] = []
         try:
-            self._leave()
+            late = self._leave()
             self._life.end()
         finally:
-            self._callers.loop.close()
-            self._members.close()
-            for observer in self._observers:
-                observer.close()
             if self._tables is not None:
                 self._tables.leave(self._backend)
-            self._backend.close()
+            if late:
+                look_every_s = self._config.liveness_interval_ms / 2000
+                LateHandlers(self._backend, late, look_every_s, self._let_go).start()
+            else:
+                self._let_go()
 
-    def _leave(self) -> None:
+    def _let_go(self) -> None:
+        """Close what the handlers needed."""
+        self._callers.loop.close()
+        self._members.close()
+        for observer in self._observers:
+            observer.close()
+        self._backend.close()
+
+    def _leave(self) -> list[Subscription]:
+        """Leave the groups; return the subscriptions that stay, because a handler that keeps an order still runs."""
         self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
@@ -323,9 +340,13 @@ class PushConsumer:
             self._coordinator.join()
         joined = self._joined
         self._retry_topics, self.subscriptions = [], []
+        late: list[Subscription] = []
         for each in joined:
             if each.rebalancer.release_all():
                 each.membership.leave()
+            elif isinstance(each, Subscription) and each.rebalancer.stay_behind():
+                late.append(each)
+        return late
 
     def __enter__(self) -> Self:
         self.start()

@@ -127,20 +127,33 @@ class Rebalancer(Generic[Queue]):
             self._move(set(self._allocation.get(self._membership.client_id, ())))
 
     def release_all(self) -> bool:
-        """Give every queue back before the member leaves.
+        """Give every queue back before the member leaves; tell whether that is done.
 
-        False when a handler runs with a message of a queue whose order is kept. That queue goes to another member when
-        this process has ended, or when its lease has run out, which is not renewed any more.
+        False when a handler runs with a message of a queue whose order is kept. That queue is kept, too: call
+        :meth:`stay_behind` then, or let its lease run out. Calling it again gives back what can be given back by now.
         """
-        held, self._held = self._held, {}
+        held = self._held
         for queue in held.values():
             queue.revoked = True
-        kept = [queue for queue in held.values() if self._delivery.keeps_order and self._delivery.is_handling(queue)]
+        self._held = {
+            name: queue
+            for name, queue in held.items()
+            if self._delivery.keeps_order and self._delivery.is_handling(queue)
+        }
         self._delivery.set_queues(())
-        for queue in held.values():
-            if queue not in kept:
+        for name, queue in held.items():
+            if name not in self._held:
                 queue.grant.release()
-        return not kept
+        return not self._held
+
+    def stay_behind(self) -> bool:
+        """Renew the leases of the queues that :meth:`release_all` kept, and do not count for the other queues.
+
+        False where a member cannot do that: then the locks of its queues run out by themselves. Raises StoreBusy.
+        """
+        for queue in self._held.values():
+            queue.grant.renew(self._config.lease_ms)
+        return self._membership.stay_behind()
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:

@@ -45,7 +45,7 @@ class Suspension:
         if isinstance(error, StepsEnd):  # another member goes on with the message
             return self._clamped(self._pause_s)
         asked = isinstance(error, Suspend)
-        if self._policy.outcome(attempt, None if asked else error) is Outcome.DEAD_LETTER:
+        if self._policy.outcome(attempt, None if asked or _is_cancelled(error) else error) is Outcome.DEAD_LETTER:
             failure = Failure.raised(error, attempt, self._retries.client_id)
             if self._bury(messages, failure):
                 return 0
@@ -88,3 +88,12 @@ class Suspension:
     @staticmethod
     def _clamped(pause_s: float) -> float:
         return min(max(pause_s, _SHORTEST_S), _LONGEST_S)
+
+
+def _is_cancelled(error: BaseException) -> bool:
+    """Tell whether a coroutine was cancelled, as at the end of its event loop: that says nothing about its message."""
+    if isinstance(error, Exception):
+        return False
+    from asyncio import CancelledError  # noqa: PLC0415 - only programs with coroutines need it
+
+    return isinstance(error, CancelledError)

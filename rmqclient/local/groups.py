@@ -112,6 +112,11 @@ class LocalMembership:
         handler = group_and_member(self.group)[0], self.topic
         return self._table.running.claim(self._member.slot, self._member.incarnation, count, handler)
 
+    def stay_behind(self) -> bool:
+        """Be counted no more, and keep the queues that were not released while they are renewed; returns True."""
+        self._member.retire()
+        return True
+
     def leave(self) -> None:
         """End the membership. Queues must be released before."""
         self._member.leave()

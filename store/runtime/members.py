@@ -159,6 +159,12 @@ class MemberTable:
         """Show that this process runs."""
         self._slots.store(slot, "heartbeat", boottime())
 
+    def retire(self, slot: int) -> None:
+        """Let a member count no more, as if it had been silent for ever, and wake everybody."""
+        if self._slots.load(slot, "heartbeat"):
+            self._slots.store(slot, "heartbeat", 0)
+            self._state.signal_membership()
+
     def group_queue(self, group: str, queue: MessageQueue) -> GroupQueueSlot:
         """Return the group's slot of a queue; a new group starts at the oldest message. Raises UnknownTopic."""
         number = self._queues.slot(queue)
@@ -384,6 +390,10 @@ class Member:
     def tell(self, seats: Iterable[Seat]) -> None:
         """Make the consumers of these members look at once. All members are told of a join or a leave."""
         self.table.tell(seats)
+
+    def retire(self) -> None:
+        """Be counted no more, and keep the slot and what it owns. Retiring twice does nothing."""
+        self.table.retire(self.slot)
 
     def leave(self) -> None:
         """End the membership; queues must be released before."""

@@ -196,6 +196,10 @@ class MemoryMembership:
     def claim(self, count: int) -> list[MemoryRunningSlot]:
         return [MemoryRunningSlot() for _ in range(count)]
 
+    def stay_behind(self) -> bool:
+        """Return False: the queues of a member that leaves stay with it."""
+        return False
+
     def leave(self) -> None:
         self._groups.leave(self._seat)
 

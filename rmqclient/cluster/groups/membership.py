@@ -344,6 +344,10 @@ class ClusterMembership:
         """Take a slot for each of ``count`` handler threads. Raises TableFull."""
         return [self._journal.slot() for _ in range(count)]
 
+    def stay_behind(self) -> bool:
+        """Return False: a lock that is not renewed any more runs out at the broker."""
+        return False
+
     def leave(self) -> None:
         """End the membership. Queues must be released before."""
         self._left(self)

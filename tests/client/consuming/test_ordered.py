@@ -8,6 +8,7 @@ import threading
 import time
 from collections import defaultdict
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -16,9 +17,10 @@ from rmqclient import App, Message, Producer, ReceivedMessage, Suspend
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
 from rmqclient.failures.retry import RetryPolicy
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from tests.client.conftest import NOWHERE, consuming, wait_for
 from tests.client.consuming.test_delivery import is_finished
 
@@ -309,3 +311,62 @@ def test_a_seek_lets_the_running_message_of_an_ordered_queue_end_before_another_
         wait_for(lambda: len(handled) == 4, "all come again")
     assert handled == [0, 0, 1, 2]
     assert consumer.counters.failed == 0
+
+
+@pytest.mark.guarantee("G23")
+@pytest.mark.parametrize("order", ["queue", "key"])
+def test_a_handler_that_outlives_its_consumer_keeps_its_queue_and_no_other(
+    tmp_path: Path, order: Literal["queue", "key"]
+) -> None:
+    old, new, begun, go_on = App(tmp_path / "store"), App(tmp_path / "store"), threading.Event(), threading.Event()
+    events: list[str] = []
+
+    @old.handler("t", group="g", order=order)
+    def handle_slowly(message: ReceivedMessage) -> None:
+        begun.set()
+        go_on.wait(20)
+        events.append(f"old ends {message.body.decode()}")
+
+    new.handler("t", group="g", order=order)(lambda message: events.append(f"new has {message.body.decode()}"))
+    consumer = PushConsumer(
+        tmp_path / "store", old.handlers, config=ConsumerConfig(liveness_interval_ms=40), create=True
+    )
+    with consumer, old.producer() as producer:
+        producer.create_topic("t", 3)
+        producer.send_batch([Message("t", b"0"), Message("t", b"1")], queue_of(producer, 0))
+        assert begun.wait(10)
+        assert consumer.stop(0.01) == 1
+        producer.send(Message("t", b"other queue"), queue_of(producer, 1))
+    with new.running(), open_store(tmp_path / "store") as store:
+        kept = store.groups.find("g", store.topics.slot(MessageQueue("t", 0)))
+        assert kept is not None
+        leased_until = kept.load("lease_until")
+        wait_for(lambda: events == ["new has other queue"], "another member has the queues where nothing runs")
+        wait_for(lambda: kept.load("lease_until") > leased_until, "the lease is renewed")
+        assert events == ["new has other queue"]
+        go_on.set()
+        wait_for(lambda: len(events) == 3, "the other member goes on")
+    assert events[1:] == ["old ends 0", "new has 1"]
+    wait_for(lambda: not (tmp_path / "store" / "abort").exists(), "the store is closed when the handler has ended")
+
+
+def test_a_call_that_is_cancelled_with_its_event_loop_is_no_dead_letter(tmp_path: Path) -> None:
+    app = App(tmp_path / "store")
+
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        @app.handler("t", group="g", order="queue", retry=RetryPolicy(retry_on=(ConnectionError,)))
+        async def handle(_: ReceivedMessage) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with app.serving(timeout=0.01):
+            with app.producer() as producer:
+                producer.send("t", b"")
+            await begun.wait()
+
+    asyncio.run(main())
+    wait_for(lambda: not (tmp_path / "store" / "abort").exists(), "the call has ended, and the store is closed")
+    with open_store(tmp_path / "store") as store:
+        assert "%DLQ%g" not in store.topics.topics()
