@@ -111,10 +111,12 @@ class Rebalancer(Generic[Queue]):
         self._next_at = 0.0
         self._renew_at = 0.0
         self._next_change_at = 0.0
+        self._aside_until = 0.0
 
     def step(self) -> None:
         """Renew the leases, look, and move towards the allocation. Cheap when nothing changed."""
-        self._membership.beat()
+        if time.monotonic() >= self._aside_until or not self._membership.stay_behind():
+            self._membership.beat()
         if time.monotonic() >= self._renew_at:
             self._renew()
         self._membership.watch()
@@ -125,6 +127,10 @@ class Rebalancer(Generic[Queue]):
             self._settled = False
         if not self._settled:
             self._move(set(self._allocation.get(self._membership.client_id, ())))
+
+    def step_aside(self, seconds: float) -> None:
+        """Leave the queues to the other members for so long, from the next step on. Safe for threads."""
+        self._aside_until = time.monotonic() + seconds
 
     def release_all(self) -> bool:
         """Give every queue back before the member leaves; tell whether that is done.

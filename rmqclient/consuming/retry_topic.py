@@ -4,10 +4,14 @@ A group takes the messages of ``%RETRY%group`` by itself, all of them and from t
 member takes part in the allocation of its queue. The threads of one of the group's handlers in the process deliver the
 queue. They pass each message to the handler of the topic where it first failed, so no handler runs in more threads
 than it asked for. An ordered handler retries in place, and a broadcast handler does not retry.
+
+The processes of a group may have handlers for different topics, as while a new version is rolled out. A process that
+gets a message without having its handler sends it back, and leaves the queue to the others for some seconds.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant, Members
@@ -18,6 +22,9 @@ from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.failures.retry import retry_topic
 from rmqclient.filters import MessageFilter
+
+_ASIDE_S = 5.0
+"""How long a process leaves the queue to the others after a message for which it has no handler."""
 
 
 class RetryTopic:
@@ -35,11 +42,31 @@ class RetryTopic:
         config: ConsumerConfig,
     ) -> None:
         self.group = group
+        self._others = backend.members()
+        self._looking = threading.Lock()
         self.membership = members.join(group, retry_topic(group), client_id, "*")
         self.rebalancer = Rebalancer(backend, self.membership, MessageFilter(), self, config)
         self._deliveries = deliveries
+        self._members = members
         for delivery in deliveries:
             delivery.siblings = {each.topic: each for each in deliveries}
+            delivery.pass_on = self.pass_on
+
+    def pass_on(self, topic: str) -> bool:
+        """Let other processes have the queue for a while if one has a handler for this topic; tell whether one has.
+
+        Safe for threads. Always False on a cluster, where a member does not know what the others take.
+        """
+        with self._looking:
+            members = self._others.all()
+        if not any(
+            (each.group, each.topic) == (self.group, topic) and each.client_id != self.membership.client_id
+            for each in members
+        ):
+            return False
+        self.rebalancer.step_aside(_ASIDE_S)
+        self._members.bell.ring()
+        return True
 
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
         """Return the process queue for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""

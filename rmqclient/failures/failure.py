@@ -52,7 +52,10 @@ class Failure:
     """ms since the epoch."""
 
     exception: BaseException | None = field(default=None, compare=False, repr=False)
-    """The exception that the handler raised, for the policy; None for a death."""
+    """The exception that the handler raised, for the policy; None for a death, and when no handler was called."""
+
+    is_passed_on: bool = field(default=False, compare=False)
+    """Whether another process is to try, which costs no attempt."""
 
     @classmethod
     def raised(cls, exception: BaseException, attempt: int, worker: str) -> Self:
@@ -81,6 +84,12 @@ class Failure:
             text=f"process {death.pid} died, or had to stop, while it handled the message",
             worker=death.client_id,
         )
+
+    @classmethod
+    def without_handler(cls, group: str, message: ReceivedMessage, worker: str) -> Self:
+        """Return the failure of a process that has no handler of the group for the topic of a message."""
+        text = f"this process has no handler of group {group} for topic {message.topic}"
+        return cls(attempt=message.delivery_attempt, error=LookupError.__name__, text=text, worker=worker)
 
     def entry(self) -> dict[str, Any]:
         """Return the failure as an object of the history."""

@@ -40,6 +40,9 @@ _OF_A_WAIT = frozenset(
 
 _FLUSH_TRIES = 5
 
+_PASSED_ON_AFTER_MS = 1_000
+"""How long a message waits for the retry topic to go to a process that has its handler."""
+
 
 class Outcome(enum.Enum):
     """The fate of a message that failed."""
@@ -170,6 +173,8 @@ class Retries:
         ``before`` are earlier failures that are missing from its history. Raises what
         :meth:`rmqclient.sending.producer.Producer.send` raises; then it must not be acknowledged.
         """
+        if failure.is_passed_on:
+            return self._pass_on(message, failure)
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
             return self.dead_letter(message, failure, *before)
         properties = self._properties(message, (*before, failure))
@@ -190,6 +195,13 @@ class Retries:
         }
         self._append(message, dead_letter_topic(self._group), properties, failure.attempt)
         return Outcome.DEAD_LETTER
+
+    def _pass_on(self, message: ReceivedMessage, failure: Failure) -> Outcome:
+        """Store a message for the same attempt in another process."""
+        due_ms = clock.wall_ms() + _PASSED_ON_AFTER_MS
+        properties = _without_wait(self._properties(message, (failure,)))
+        self._append(message, retry_topic(self._group), properties, failure.attempt - 1, due_ms=due_ms)
+        return Outcome.RETRY
 
     @staticmethod
     def _properties(message: ReceivedMessage, failures: tuple[Failure, ...]) -> dict[str, str]:

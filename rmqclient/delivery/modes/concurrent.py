@@ -53,6 +53,8 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         super().__init__(backend, handler, membership, config, callers)
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
+        self.pass_on: Callable[[str], bool] = lambda _topic: False
+        """Lets another process have the retry topic that has a handler for this topic; tells whether there is one."""
         self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters, self._keeper)
         """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
@@ -107,7 +109,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                 if message.unopened is not None:
                     self.send_back.unopened(queue, message, message.unopened)
                 elif delivery is None:
-                    self.send_back.without_handler(queue, message)
+                    self.send_back.without_handler(queue, message, is_elsewhere=self.pass_on(message.topic))
                 elif delivery.send_back.interrupted(queue, message):
                     continue
                 elif delivery is self:

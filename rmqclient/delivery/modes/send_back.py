@@ -7,6 +7,7 @@ stays in flight and is tried again in place.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Protocol
 
 from rmqclient.calling.current import begun_steps, fields_of
@@ -22,6 +23,9 @@ from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
 
 _log = logging.getLogger(__name__)
+
+_PASSED_ON_AT_MOST = 16
+"""So often a process without the handler of a message leaves it to another one that has it."""
 
 _DEATHS_AT_MOST = 2
 """After so many deaths of its process a message is not run in place again."""
@@ -101,10 +105,20 @@ class SendBack:
         if self.failed(queue, batch, error):
             queue.settle([batch])
 
-    def without_handler(self, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
-        """Send back a message of the retry topic whose topic has no handler of the group in this process."""
-        error = LookupError(f"this process has no handler of group {self._group} for topic {message.topic}")
-        failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
+    def without_handler(self, queue: ConcurrentQueue, message: ReceivedMessage, *, is_elsewhere: bool) -> None:
+        """Send back a message of the retry topic whose topic has no handler of the group in this process.
+
+        That costs an attempt only if no other process has one (``is_elsewhere``), or if none got the message often.
+        """
+        failure = Failure.without_handler(self._group, message, self._failures.client_id)
+        passed_on = sum(entry.get("text") == failure.text for entry in history(message.properties))
+        failure = replace(failure, is_passed_on=is_elsewhere and passed_on < _PASSED_ON_AT_MOST)
+        _log.warning(
+            "group %s: message %s of topic %s came to a process that has no handler of the group for this topic; %s",
+            self._group, message.message_id, message.topic,
+            "another process has one and is to try" if failure.is_passed_on else "that counts as a failed attempt",
+            extra=fields_of(message, self._group),
+        )  # fmt: skip
         self._instead_of_running(queue, message, failure)
 
     def interrupted(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
@@ -127,9 +141,9 @@ class SendBack:
     def _instead_of_running(
         self, queue: ConcurrentQueue, message: ReceivedMessage, failure: Failure, *earlier: Failure
     ) -> None:
-        if self._is_stored(queue, message, failure, *earlier, is_counted=False):
+        if self._is_stored(queue, message, failure, *earlier, is_counted=failure.is_passed_on):
             queue.settle([message])
-            self._counters.add(failed=1)
+            self._counters.add(failed=int(not failure.is_passed_on))
         else:
             queue.retry_later(message)
 

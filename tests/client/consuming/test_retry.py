@@ -138,7 +138,7 @@ def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
 ) -> None:
     app, seen = App(NOWHERE), list[bytes]()
 
-    @app.handler("kept", group="g", retry=RetryPolicy(max_retries=1, delay_levels=(1,)))
+    @app.handler("kept", group="g", retry=RetryPolicy(max_retries=2, delays=(0.05,), retry_on=(ValueError,)))
     def handle(message: ReceivedMessage) -> None:
         seen.append(message.body)
 
@@ -157,7 +157,60 @@ def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
         wait_for(lambda: letters(backend), "it is given up", timeout_s=20)
     (letter,) = letters(backend)
     assert letter.error == "LookupError: this process has no handler of group g for topic gone"
+    assert [each["attempt"] for each in letter.failures] == [1, 2, 3], "what another handler retries says nothing of it"
     assert seen == [b"2"]
+
+
+ROLLED_OUT = RetryPolicy(max_retries=1, delays=(0.05,), retry_on=(ConnectionError,))
+
+
+def test_a_retry_that_comes_to_a_process_without_its_handler_goes_on_to_the_one_that_has_it(
+    store: MessageStore, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new, attempts = App(NOWHERE), App(NOWHERE), list[int]()
+    old.handler("orders", group="g", retry=ROLLED_OUT)(lambda _: None)
+
+    @new.handler("refunds", group="g", retry=ROLLED_OUT)
+    def handle(message: ReceivedMessage) -> None:
+        attempts.append(message.delivery_attempt)
+        if message.delivery_attempt == 1:
+            raise ConnectionError("not yet")
+
+    # Given two versions of an application, of which the old one has the retry topic
+    older, newer = PushConsumer(store, old.handlers, client_id="a"), PushConsumer(store, new.handlers, client_id="b")
+    with older, newer:
+        producer.send("refunds", b"1")
+        wait_for(lambda: len(attempts) == 2, "it comes to the new one")
+        wait_for(lambda: all(each.lag == 0 for each in Admin(store).lag("g")), "and is acknowledged")
+        assert older.counters.failed == 0
+    assert attempts == [1, 2]
+    assert list(select(store, "g", Selection())) == []
+    (told,) = [record.getMessage() for record in caplog.records if "no handler of the group" in record.getMessage()]
+    assert "group g: " in told
+    assert "of topic refunds" in told
+
+
+def test_a_retry_that_no_process_takes_in_the_end_is_a_dead_letter(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqclient.delivery.modes.send_back._PASSED_ON_AT_MOST", 1)
+    # Given a handler that keeps an order since its message failed: it takes nothing from the retry topic
+    gone, app, other = App(NOWHERE), App(NOWHERE), App(NOWHERE)
+
+    @gone.handler("refunds", group="g", retry=RetryPolicy(delays=(0.05,)))
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError("no")
+
+    app.handler("orders", group="g", retry=ROLLED_OUT)(lambda _: None)
+    other.handler("refunds", group="g", order="queue")(lambda _: None)
+    producer.send("refunds", b"1")
+    with consuming(store, gone):
+        wait_for(lambda: retry_topic("g") in store.topics.topics(), "it failed once")
+    monkeypatch.setattr("rmqclient.consuming.retry_topic._ASIDE_S", 0.1)
+    with consuming(store, app), consuming(store, other):
+        wait_for(lambda: list(select(store, "g", Selection())), "it is given up")
+    (letter,) = select(store, "g", Selection())
+    assert [each["attempt"] for each in letter.failures] == [1, 2, 2]
 
 
 @pytest.mark.guarantee("G21")
