@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from rmqclient.broker.access.codes import WRITES
 from rmqclient.broker.administration.rates import Rates
 from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.group_settings import GroupSettings
@@ -143,11 +144,15 @@ class Broker:
         self.group_settings.close()
 
     def answer_later(self, handler: Handler, request: Request) -> None:
-        """Answer a request by a thread of the pool."""
+        """Answer a request by a thread of the pool.
+
+        A request that only asks is skipped when its client has hung up. One that writes is carried out: Go and C++
+        clients send what they need no answer to without the oneway bit, and may close the connection at once.
+        """
         loop = asyncio.get_running_loop()
 
         def run() -> None:
-            if not request.peer.is_open and not request.frame.is_oneway:
+            if not request.peer.is_open and not request.frame.is_oneway and request.code not in WRITES:
                 return  # who asks and hangs up again and again must not keep others waiting
             answer = self._answer(handler, request)
             if answer is not None:
