@@ -6,7 +6,8 @@ avoided broker is passed over while there are others. A sharding key always has 
 
 A topic that does not exist yet has the queues that brokers will make for it: those of ``TBW102``, at most four on each
 broker. The broker makes the topic when it gets the first message (MQClientInstance.updateTopicRouteInfoFromNameServer).
-A retry topic that does not exist yet has one queue on each master.
+A retry topic that does not exist yet has one queue on each master. A topic that exists has the queues of its route and
+no others: when none of them takes messages, nothing is sent.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class QueueChoice:
         """Return the queue for the next message of a topic.
 
         ``failed_on`` is the broker that has just failed with this message, left out if there is another one. Raises
-        UnknownTopic for a topic that does not exist and is not made by its first message, InvalidName,
-        NameServerUnreachable.
+        UnknownTopic for a topic that does not exist and is not made by its first message, and for one that exists and
+        is not writable; InvalidName; NameServerUnreachable.
         """
         known = self._topic(topic)
         queues = known.queues
@@ -101,9 +102,12 @@ class QueueChoice:
         try:
             queues = self._routes.publish_queues(topic)
         except UnknownTopic:
-            queues, good_for_s = [], _EXPECTED_FOR_S
+            queues, good_for_s = self._expected(topic), _EXPECTED_FOR_S
         if not queues:
-            queues = self._expected(topic)
+            raise UnknownTopic(
+                f"topic {topic!r} is not writable at present: its route has no queue that takes messages on a broker "
+                "whose master is there"
+            )
         found = _Topic(tuple(queues), time.monotonic() + good_for_s)
         if known is not None:
             found.turns = known.turns

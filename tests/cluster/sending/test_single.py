@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
+from typing import Any
 
+import orjson
 import pytest
 
 from rmqclient import Compression, Message, Producer
@@ -18,10 +20,14 @@ from rmqclient.errors import (
     StoreClosed,
     UnknownTopic,
 )
-from rmqclient.remoting.table import RequestCode, ResponseCode, request_fields
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import RequestCode, ResponseCode, request_fields, response
 from rmqclient.store import java_hash
-from tests.cluster.sending.conftest import SEND, TWO, broker_of, no, producing, properties_of, stored
-from tests.support.cluster.scripted_cluster import scripted_cluster
+from tests.cluster.sending.conftest import SEND, TWO, Answer, broker_of, no, producing, properties_of, stored
+from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
+from tests.support.cluster.standard_answers import route_of, standard_answer
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
 def test_a_request_says_what_rocketmqs_client_says() -> None:
@@ -116,6 +122,38 @@ def test_a_topic_that_brokers_do_not_make_is_unknown_and_the_error_says_what_to_
         with pytest.raises(UnknownTopic):
             producer.send_async(Message("new", b"")).result(10)
         assert not cluster.asked(SEND)
+
+
+def test_a_topic_that_may_only_be_read_takes_no_message_and_the_error_says_so() -> None:
+    with producing(brokers=TWO) as (cluster, producer):
+        cluster.script[ROUTE] = route_of_orders(cluster, {}, perm=4)
+        with pytest.raises(UnknownTopic, match="'orders' is not writable"):
+            producer.send(Message("orders", b""))
+        with pytest.raises(UnknownTopic):
+            producer.send_async(Message("orders", b"")).result(10)
+        assert not cluster.asked(SEND)
+
+
+def test_a_topic_whose_master_is_away_does_not_move_to_a_broker_that_does_not_have_it() -> None:
+    with producing(brokers=TWO) as (cluster, producer):
+        cluster.script[ROUTE] = route_of_orders(cluster, {"brokerAddrs": {"1": cluster.brokers["broker-a"]}})
+        with pytest.raises(UnknownTopic, match="master"):
+            producer.send(Message("orders", b""), "customer 4")
+        assert not cluster.asked(SEND)
+
+
+def route_of_orders(cluster: ScriptedCluster, broker: dict[str, Any], perm: int = 6) -> Answer:
+    """Return what answers a route: ``orders`` on the first broker, with these fields; other topics on all brokers."""
+
+    def answer(asked: Frame) -> Frame:
+        if request_fields(asked)["topic"] != "orders":
+            return standard_answer(cluster.state, asked, "broker-a")
+        route = route_of(cluster.state, 4)
+        queues = {**route["queueDatas"][0], "perm": perm}
+        orders = {**route, "brokerDatas": [{**route["brokerDatas"][0], **broker}], "queueDatas": [queues]}
+        return response(asked, body=orjson.dumps(orders))
+
+    return answer
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "x" * 128, "SCHEDULE_TOPIC_XXXX"])
