@@ -274,23 +274,38 @@ class ClusterGrant:
 
     def take(self, limit: int, span: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages, none of them ``span`` or more above the committed offset."""
-        end = self.committed_offset + span
-        taken: list[ReceivedMessage] = []
-        ahead = self._ahead
-        while ahead and len(taken) < limit and ahead[0].queue_offset < end and not self._over:
-            taken.append(ahead.popleft())
+        taken = self._begun(limit, self.committed_offset + span)
         if not taken:
             return taken
         found = [message for message in taken if self._wanted.matches(message)]
-        with self._lock:
-            self._ahead_bytes -= sum([message.size for message in taken])
-            for message in found:
-                offset = message.queue_offset
-                self._unfinished[offset] = self._unfinished.get(offset, 0) + 1
-            self.next_offset = ahead[0].queue_offset if ahead else self._pulled_to
+        if len(found) < len(taken):
+            self._finish_others(taken, found)
         if self._pulling is not None:
             self._pulling.go_on()
         return found
+
+    def _begun(self, limit: int, end: int) -> list[ReceivedMessage]:
+        """Take up to ``limit`` messages below the queue offset ``end``; from now on they hold the committed offset."""
+        taken: list[ReceivedMessage] = []
+        ahead, unfinished = self._ahead, self._unfinished
+        with self._lock:  # an answer that comes between leaving one and entering the other would move the offset
+            while ahead and len(taken) < limit and ahead[0].queue_offset < end and not self._over:
+                taken.append(ahead.popleft())
+            if taken:
+                self._ahead_bytes -= sum([message.size for message in taken])
+                for message in taken:
+                    offset = message.queue_offset
+                    unfinished[offset] = unfinished.get(offset, 0) + 1
+                self.next_offset = ahead[0].queue_offset if ahead else self._pulled_to
+        return taken
+
+    def _finish_others(self, taken: list[ReceivedMessage], found: list[ReceivedMessage]) -> None:
+        """Finish the messages that were taken and are not wanted."""
+        wanted = set(map(id, found))
+        with self._lock:
+            for message in taken:
+                if id(message) not in wanted:
+                    self._finish(message.queue_offset)
 
     def begin(self, message: ReceivedMessage) -> bool:
         """Count an attempt of the message at the head of an ordered queue. False when the grant is over or in doubt."""
@@ -334,6 +349,8 @@ class ClusterGrant:
         """Do nothing: nobody else looks at the counters of this process."""
 
     def _finish(self, offset: int) -> None:
-        left = self._unfinished.pop(offset, 0) - 1
+        left = self._unfinished.get(offset, 0) - 1
         if left > 0:  # the other messages of a batch that was stored as one
-            self._unfinished = {offset: left, **self._unfinished}
+            self._unfinished[offset] = left  # where it stands: an older offset is still before it
+        else:
+            self._unfinished.pop(offset, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -12,6 +13,7 @@ from rmqclient.cluster.groups import membership as memberships
 from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
 from rmqclient.errors import BrokerUnreachable
 from rmqclient.filters import MessageFilter
+from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.bodies import ConsumerIds, LockedQueues, ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -135,6 +137,55 @@ def test_the_oldest_unfinished_message_holds_the_offset() -> None:
         grant.commit_soon()
         cluster.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert committed(cluster) == [3]
+
+
+def test_nothing_is_committed_above_messages_whose_filter_runs() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        # Given a filter that runs while the broker says that there is nothing more
+        def empty_answer_and_commit() -> None:
+            pulls = len(asked_offsets(cluster))
+            queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_NOT_FOUND, 3))
+            queues.put()
+            eventually(lambda: len(asked_offsets(cluster)) > pulls, "the pull after the empty answer")
+            grant.commit()
+
+        grant = granted(member, Watched(empty_answer_and_commit))
+        queues.put(b"a", b"b", b"c")
+        eventually(lambda: 3 in asked_offsets(cluster), "the pull that waits")
+        # When the messages are taken
+        assert len(grant.take(10, SPAN)) == 3
+        # Then nothing says that they are finished
+        assert set(committed(cluster)) <= {0}
+        assert grant.committed_offset == 0
+
+
+def test_a_part_of_a_batch_that_was_stored_as_one_does_not_pass_an_older_message() -> None:
+    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+        grant = granted(member)
+        queues.put(b"a", b"b")
+        first, second = taken(member, grant, 2)
+        grant.pulled([second], 2, 2)
+        taken(member, grant, 1)
+        grant.acknowledge(second)
+        assert grant.committed_offset == first.queue_offset
+        grant.acknowledge(first)
+        assert grant.committed_offset == second.queue_offset
+        grant.acknowledge(second)
+        assert grant.committed_offset == 2
+
+
+class Watched(MessageFilter):
+    """Lets every message pass; at the first one it does something."""
+
+    def __init__(self, at_first: Callable[[], None]) -> None:
+        super().__init__()
+        self._left = [at_first]
+
+    def matches(self, message: ReceivedMessage) -> bool:
+        del message
+        while self._left:
+            self._left.pop()()
+        return True
 
 
 def test_tags_are_sent_and_checked_again() -> None:
