@@ -192,7 +192,7 @@ class Glance:
         return found
 
     def group_queues(self, queues: list[Queue] | None = None) -> list[GroupQueue]:
-        """Return how every group stands in every queue that it ever had, by slot."""
+        """Return how every group stands in every queue that it ever had, by slot; in ``queues``, if they are given."""
         return [each for each in self._by_slot(queues) if each is not None]
 
     def members(self) -> list[Member]:
@@ -289,23 +289,26 @@ class Glance:
             raise Unreadable(f"{self.root} was opened by another version of rmqclient: use that version")
 
     def _by_slot(self, queues: list[Queue] | None = None) -> list[GroupQueue | None]:
-        """Return what stands in each slot; None for one whose group was forgotten."""
-        queues = self.queues() if queues is None else queues
+        """Return what stands in each slot; None if its group was forgotten, or its queue is newer than ``queues``."""
         layout, alive = self._layout, self._incarnations()
         begins = range(layout.GROUP_QUEUE_TABLE_AT, layout.MEMBER_TABLE_AT, layout.GROUP_QUEUE_SLOT.size)
         slots = begins[: self.word("group_queue_count")]
+        queues = self.queues() if queues is None else queues  # after the count: each counted slot has its queue by then
         paused = layout.GROUP_QUEUE_SLOT.at["paused"]
         return [
             None if self._word(begin + paused) == layout.FORGOTTEN else self._group_queue(begin, queues, alive)
             for begin in slots
         ]
 
-    def _group_queue(self, begin: int, queues: list[Queue], alive: dict[int, int]) -> GroupQueue:
+    def _group_queue(self, begin: int, queues: list[Queue], alive: dict[int, int]) -> GroupQueue | None:
         at, word = self._layout.GROUP_QUEUE_SLOT.at, self._word
+        number = self._half(begin + at["queue_slot"])
+        if number >= len(queues):
+            return None
         owner = word(begin + at["owner"])
         return GroupQueue(
             group=self._text(begin + at["group"], self._half(begin + at["group_size"])),
-            queue=queues[self._half(begin + at["queue_slot"])],
+            queue=queues[number],
             committed_offset=word(begin + at["committed_offset"]),
             has_owner=owner > 0 and alive.get(owner - 1) == word(begin + at["owner_incarnation"]),
             paused=word(begin + at["paused"]) != 0,

@@ -50,6 +50,17 @@ def test_the_layouts_that_a_glance_loads_by_their_path_are_those_of_the_kernel(m
     )  # which importing the kernel has compared with its own
 
 
+def test_a_queue_that_is_made_between_two_looks_is_left_out(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store, Producer(store) as producer, Glance(str(tmp_path / "store")) as seen:
+        old = producer.send(Message("orders", b"1")).queue
+        store.groups.find_or_add("billing", store.topics.slot(old), 0)
+        queues = seen.queues()
+        new = producer.send(Message("refunds", b"1")).queue
+        store.groups.find_or_add("billing", store.topics.slot(new), 0)
+        assert [each.queue.topic for each in seen.group_queues(queues)] == ["orders"]
+        assert [each.queue.topic for each in seen.group_queues()] == ["orders", "refunds"]
+
+
 def test_what_is_no_store_and_what_another_version_opened_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no store of this host"):
         Glance(str(tmp_path / "nothing"))
