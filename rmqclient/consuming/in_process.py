@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqclient.calling.hooks import CallMiddleware
@@ -103,14 +104,14 @@ class InProcess(ABC):
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
         loop = asyncio.get_running_loop()
-        consumer = await asyncio.to_thread(self._consumer, threads, client_id, member_name, loop)
-        starting = loop.run_in_executor(None, consumer.start)
+        start = partial(self.start, threads=threads, client_id=client_id, member_name=member_name, loop=loop)
+        starting = loop.run_in_executor(None, start)
         try:
-            await asyncio.shield(starting)
-            yield consumer
+            yield await asyncio.shield(starting)
         finally:
             await asyncio.wait([starting])
-            await asyncio.shield(loop.run_in_executor(None, consumer.stop, timeout))
+            if starting.exception() is None:
+                await asyncio.shield(loop.run_in_executor(None, starting.result().stop, timeout))
 
     async def serve(
         self,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from rmqclient.backend.group_protocols import Members, Membership
 from rmqclient.backend.protocols import Backend
+from rmqclient.calling.current import log_fields
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.calling.lifespan import ProcessLife
@@ -32,6 +33,7 @@ from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
 from rmqclient.delivery.modes.orderly import OrderlyDelivery
 from rmqclient.duration import Duration, in_seconds
+from rmqclient.errors import HandlerError
 from rmqclient.failures.retry import Retries
 from rmqclient.filters import MessageFilter
 from rmqclient.handler import Handler, is_async
@@ -192,18 +194,21 @@ class PushConsumer:
         try:
             self._life.begin()
             self._join()
+            self._step()
+            if on_ready is not None:
+                on_ready()
+            self._deliver()
         except BaseException:
             self.close()
             raise
-        self._step()
-        if on_ready is not None:
-            on_ready()
+        self._coordinator.start()
+        self._start_crons()
+
+    def _deliver(self) -> None:
         for subscription in self.subscriptions:
             if self._held:
                 subscription.delivery.hold()
             subscription.delivery.start()
-        self._coordinator.start()
-        self._start_crons()
 
     def _join(self) -> None:
         for handler in self._handlers:
@@ -293,8 +298,10 @@ class PushConsumer:
 
         Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
         again. The queue of a handler with an ``order`` goes to another member when that handler has ended, or this
-        process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`.
+        process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, and
+        HandlerError in a handler of this consumer, which would wait for itself.
         """
+        self._check_outside()
         self.stop_taking()
         left = self.drain(in_seconds("timeout", timeout))
         self.close()
@@ -322,6 +329,17 @@ class PushConsumer:
                 LateHandlers(self._backend, late, look_every_s, self._let_go).start()
             else:
                 self._let_go()
+
+    def _check_outside(self) -> None:
+        """Raise HandlerError when a handler of this consumer calls."""
+        inside = any(subscription.delivery.is_here for subscription in self.subscriptions)
+        if threading.current_thread().name == "rmq-event-loop":
+            inside = log_fields().get("group") in {subscription.handler.group for subscription in self.subscriptions}
+        if inside:
+            raise HandlerError(
+                "stop() waits for the running handlers, and one of them has called it: call stop_taking() there, or "
+                "set an event, and call stop() where the consumer was started"
+            )
 
     def _let_go(self) -> None:
         """Close what the handlers needed."""

@@ -67,6 +67,11 @@ class Delivery(ABC, Generic[Queue]):
         return sum(calls.running for calls in self._calls)
 
     @property
+    def is_here(self) -> bool:
+        """Whether one of its threads is the one that asks."""
+        return threading.current_thread() in self._threads
+
+    @property
     def handled(self) -> int:
         """Messages that the handler finished and that were acknowledged."""
         return sum(calls.handled for calls in self._calls)

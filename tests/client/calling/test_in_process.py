@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqclient import App, Message, Producer, PushConsumer, ReceivedMessage
-from rmqclient.errors import SubscriptionMismatch
+from rmqclient.errors import HandlerError, SubscriptionMismatch
+from rmqclient.store import layout
+from rmqclient.store.errors import TableFull
 from rmqclient.testing import Server
 from tests.client.conftest import wait_for
 from tests.support.threads import no_thread_left
@@ -136,6 +139,84 @@ def test_serve_ends_when_its_task_is_cancelled_after_the_running_handlers(tmp_pa
 
     asyncio.run(main())
     assert ended == [b"1"]
+
+
+def test_serve_that_is_cancelled_while_it_opens_leaves_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(tmp_path / "store")
+    app.handler("orders", group="billing")(lambda _: None)
+    opening, cancelled = threading.Event(), threading.Event()
+    make = app._consumer
+
+    def consumer_slowly(*arguments: Any) -> PushConsumer:
+        opening.set()
+        assert cancelled.wait(20)
+        return make(*arguments)
+
+    async def main() -> None:
+        serving = asyncio.create_task(app.serve())
+        await asyncio.to_thread(opening.wait, 20)
+        serving.cancel()
+        asyncio.get_running_loop().call_soon(cancelled.set)
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    monkeypatch.setattr(app, "_consumer", consumer_slowly)
+    with no_thread_left("rmq-"):
+        asyncio.run(main())
+    assert not (tmp_path / "store" / "abort").exists(), "the store is closed"
+
+
+def test_a_start_that_finds_no_room_closes_the_consumer(tmp_path: Path) -> None:
+    app, life = App(tmp_path / "store"), list[str]()
+
+    @app.lifespan
+    def pool() -> Iterator[None]:
+        life.append("opened")
+        yield
+        life.append("closed")
+
+    @app.handler("orders", group="billing", threads=layout.RUNNING_SLOTS // 1000 + 1, coroutines=1000)
+    async def handle(_: ReceivedMessage) -> None: ...
+
+    with no_thread_left("rmq-"), pytest.raises(TableFull):
+        app.start()
+    assert life == ["opened", "closed"]
+    assert not (tmp_path / "store" / "abort").exists(), "the store is closed"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_handler_that_stops_its_own_consumer_is_told_what_to_do(tmp_path: Path, is_async: bool) -> None:
+    app, raised = App(tmp_path / "store"), list[BaseException]()
+
+    def stop() -> None:
+        try:
+            consumer.stop(0.01)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    app.handler("orders", group="billing")(_calling(stop, is_async=is_async))
+    consumer = app.start()
+    with app.producer() as producer:
+        producer.send("orders", b"")
+    wait_for(lambda: raised, "it is refused")
+    (error,) = raised
+    assert isinstance(error, HandlerError)
+    assert "call stop_taking() there" in str(error)
+    assert consumer.stop() == 0
+
+
+def _calling(function: Callable[[], None], *, is_async: bool) -> Callable[[ReceivedMessage], object]:
+    """Return a handler that calls a function, in a thread or in the event loop."""
+
+    async def handle_async(_: ReceivedMessage) -> None:
+        function()
+
+    def handle(_: ReceivedMessage) -> None:
+        function()
+
+    return handle_async if is_async else handle
 
 
 def test_an_error_of_the_start_ends_serve(tmp_path: Path) -> None:
