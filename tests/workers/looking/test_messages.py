@@ -73,6 +73,27 @@ def test_what_tail_prints_can_be_sent_again(store: str) -> None:
     assert (first["properties"]["colour"], second["body"]) == ("red", "text")
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('{"body_base64": "%%%"}', '"body_base64": "%%%" is not base64: '),
+        ('{"body_base64": 1234}', '"body_base64": 1234 is not text: put it in quotes'),
+        ('{"body": "b", "tags": 7}', '"tags": 7 is not text: put it in quotes'),
+        ('{"body": "b", "sharding_key": 7}', '"sharding_key": 7 is not text: put it in quotes'),
+        ('{"body": "b", "keys": 4711}', '"keys": 4711 is not a list of texts: put each key in quotes'),
+        ('{"body": "b", "keys": ["a", 4711]}', '"keys": ["a",4711] is not a list of texts'),
+        ('{"body": "b", "properties": {"a": 1}}', '"properties": {"a":1} is not an object of texts'),
+        ('{"body"', "is not JSON"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_with_its_value(store: str, line: str, told: str) -> None:
+    refused = run("send", "orders", "--jsonl", "-", "--store", store, stdin=f'{{"body": "a"}}\n\n{line}\n'.encode())
+    assert refused.exit_code == 1
+    assert "Error: line 3: " in refused.stderr
+    assert told in refused.stderr
+    assert bodies(store, "orders") == ["a"], "the lines before it are sent"
+
+
 def test_an_empty_standard_input_is_refused_unless_it_is_asked_for(store: str) -> None:
     refused = run("send", "orders", "--store", store, stdin=b"")
     assert (refused.exit_code, "standard input is empty: give - for an empty body" in refused.stderr) == (2, True)

@@ -80,7 +80,7 @@ def send(
         wanted: Iterable[tuple[Message, str | None]] = [_message(topic_name, single, parts)] * count
     else:
         made = _of_line if lines is not None else _of_json
-        wanted = (made(topic_name, line, parts) for line in _lines_of(many))
+        wanted = _numbered(lambda line: made(topic_name, line, parts), many)
     wanted = _with_keys(wanted, sharding_key_from) if sharding_key_from else wanted
 
     def sent(producer: Producer) -> Iterator[SendResult]:
@@ -109,8 +109,6 @@ def _of_line(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
 
 
 def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
-    import base64
-
     import orjson
 
     from rmqclient.admin.life import own_properties
@@ -123,16 +121,59 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
         return _message(topic, line, parts)
     text = row.get("body")
     if row.get("body_base64") is not None:
-        body = base64.b64decode(row["body_base64"])
+        body = _of_base64(_text(row, "body_base64") or "")
     else:
         body = text.encode() if isinstance(text, str) else orjson.dumps(text)
     said = {
-        "tags": row.get("tags") or parts["tags"],
-        "keys": row.get("keys") or parts["keys"],
-        "sharding_key": row.get("sharding_key") or parts["sharding_key"],
-        "properties": {**own_properties(row.get("properties") or {}), **dict(parts["properties"])},
+        "tags": _text(row, "tags") or parts["tags"],
+        "keys": _keys(row) or parts["keys"],
+        "sharding_key": _text(row, "sharding_key") or parts["sharding_key"],
+        "properties": {**own_properties(_properties(row)), **dict(parts["properties"])},
     }
     return _message(topic, body, said)
+
+
+def _of_base64(text: str) -> bytes:
+    """Return the bytes of a ``body_base64``, in which white space says nothing. Raises ClickException."""
+    import base64
+
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except ValueError as error:
+        raise click.ClickException(f'"body_base64": {_shown(text)} is not base64: {error}') from error
+
+
+def _text(row: dict[str, Any], name: str) -> str | None:
+    """Return a value that must be text or null. Raises ClickException."""
+    value = row.get(name)
+    if value is not None and not isinstance(value, str):
+        raise click.ClickException(f'"{name}": {_shown(value)} is not text: put it in quotes')
+    return value
+
+
+def _keys(row: dict[str, Any]) -> list[str] | None:
+    """Return the keys: text, or a list of texts. Raises ClickException."""
+    keys = row.get("keys")
+    if keys is None or isinstance(keys, str):
+        return [keys] if keys else None
+    if isinstance(keys, list) and all(isinstance(each, str) for each in keys):
+        return keys
+    raise click.ClickException(f'"keys": {_shown(keys)} is not a list of texts: put each key in quotes')
+
+
+def _properties(row: dict[str, Any]) -> dict[str, str]:
+    """Return the properties, texts by their names. Raises ClickException."""
+    properties = row.get("properties") or {}
+    if isinstance(properties, dict) and all(isinstance(each, str) for each in properties.values()):
+        return properties
+    raise click.ClickException(f'"properties": {_shown(properties)} is not an object of texts: put each in quotes')
+
+
+def _shown(value: object) -> str:
+    """Return a value of a line as JSON, of a long one the beginning."""
+    import orjson
+
+    return orjson.dumps(value).decode()[:60]
 
 
 def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) -> Iterator[tuple[Message, str | None]]:
@@ -149,10 +190,16 @@ def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) ->
         yield message, None if found is None else str(found)
 
 
-def _lines_of(file: BinaryIO) -> Iterator[bytes]:
-    for line in file:
+def _numbered(
+    made: Callable[[bytes], tuple[Message, str | None]], file: BinaryIO
+) -> Iterator[tuple[Message, str | None]]:
+    """Yield what is made of each line that is not empty. Raises ClickException, which names the line."""
+    for number, line in enumerate(file, 1):
         if text := line.rstrip(b"\r\n"):
-            yield text
+            try:
+                yield made(text)
+            except click.ClickException as error:
+                raise click.ClickException(f"line {number}: {error.message}") from error
 
 
 def _at_rate(
