@@ -252,9 +252,37 @@ def _msgspec_decoder(annotation: Any) -> Callable[[bytes], object]:
     import msgspec.inspect
 
     decoder = msgspec.json.Decoder(annotation)
-    if isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
+    info = msgspec.inspect.type_info(annotation)
+    if isinstance(info, msgspec.inspect.CustomType):
         raise HandlerError(_cannot_decode(annotation, "a class without declared fields"))
+    part = _undecodable(info, set())
+    if part is not None:
+        kind = f"{part.__module__}.{part.__qualname__}"
+        raise HandlerError(_cannot_decode(annotation, f"it needs a {kind}, and no JSON becomes one inside of it"))
     return decoder.decode
+
+
+def _undecodable(info: Any, seen: set[int]) -> type | None:
+    """Return a class that each body must have a value of and no JSON value becomes; None when there is no such class.
+
+    ``info`` is what msgspec knows of a type, ``seen`` has the ids of what was looked at: types may hold themselves. A
+    class that has JSON's own values among its instances, such as numbers.Number, takes them as they are.
+    """
+    import msgspec.inspect
+
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if any(issubclass(each, info.cls) for each in _OF_JSON) else info.cls
+    return next((found for part in _parts(info) if (found := _undecodable(part, seen)) is not None), None)
+
+
+def _parts(info: Any) -> list[Any]:
+    """Return what msgspec knows of the types inside a type; a field that may be left out says nothing."""
+    fields = [each.type for each in getattr(info, "fields", ()) if each.required]
+    named = [getattr(info, name) for name in ("type", "item_type", "key_type", "value_type") if hasattr(info, name)]
+    return [*fields, *named, *getattr(info, "item_types", ()), *getattr(info, "types", ())]
 
 
 def _fitting(decode: Callable[[bytes], object]) -> Decoder:
@@ -298,6 +326,9 @@ def _cannot_decode(annotation: Any, reason: str) -> str:
         "use ReceivedMessage, bytes, str, a dataclass, TypedDict, msgspec.Struct or pydantic model"
     )
 
+
+_OF_JSON = (dict, list, str, int, float, bool, type(None))
+"""The classes of what JSON can hold."""
 
 _AS_THEY_STAND: tuple[tuple[Any, Callable[[bytes], object]], ...] = (
     (bytes, bytes),

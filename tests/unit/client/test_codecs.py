@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import numbers
 import subprocess
 import sys
 import uuid
@@ -69,6 +70,23 @@ class Point(NamedTuple):
 
 class Opaque:
     pass
+
+
+@dataclasses.dataclass
+class Drawing:
+    file: Path
+
+
+@dataclasses.dataclass
+class Wrapping:
+    inner: Model | None
+
+
+@dataclasses.dataclass
+class Sketch:
+    size: numbers.Number
+    inner: Sketch | None = None
+    file: Path | None = None
 
 
 Text = NewType("Text", str)
@@ -296,6 +314,10 @@ def test_only_the_annotation_of_the_parameter_has_to_be_resolved() -> None:
         (Opaque, "a class without declared fields"),
         (OpaqueId, "a class without declared fields"),
         (Order | Line, "Order"),
+        (Drawing, "it needs a pathlib"),
+        (list[Drawing], "it needs a pathlib"),
+        (dict[str, Opaque], "it needs a tests.unit.client.test_codecs.Opaque"),
+        (Wrapping, "it needs a tests.unit.client.test_codecs.Model"),
     ],
     ids=str,
 )
@@ -304,6 +326,13 @@ def test_an_annotation_that_cannot_be_decoded_into_is_named(annotation: object, 
         arguments_of(asking_for(annotation))
     assert problem in str(refused.value)
     assert repr(annotation) in str(refused.value)
+
+
+def test_a_part_that_bodies_may_leave_out_or_that_json_can_hold_is_no_problem() -> None:
+    def handle(sketch: Sketch) -> None:
+        raise NotImplementedError
+
+    assert decoded(handle, b'{"size": 2.5, "inner": {"size": 1}}') == Sketch(2.5, Sketch(1))  # type: ignore[arg-type]
 
 
 def test_importing_the_client_imports_nothing_that_a_handler_may_never_need() -> None:
