@@ -14,7 +14,7 @@ from rmqclient.errors import BrokerUnreachable
 from rmqclient.remoting import bodies
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import AnswerError, BodyError, error_of
+from rmqclient.remoting.errors import AnswerError, BodyError, FrameError, error_of
 from rmqclient.remoting.frame import FrameReader, encode
 from rmqclient.remoting.table import request
 from rmqclient.replication.addresses import split
@@ -129,6 +129,9 @@ class BrokerClient:
         except OSError as error:
             self.close()
             raise BrokerUnreachable(f"{self.address}: no answer to request {code.name}: {error}") from error
+        except FrameError:
+            self.close()  # nothing that comes after damage can be read: the next request connects again
+            raise
 
     def _open(self) -> socket.socket:
         if self._socket is None:

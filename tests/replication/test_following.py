@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +13,10 @@ import pytest
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, ReadOnlyReplica, RecordsDamaged, StoreBusy, StoreInUse, StoreUnusable
 from rmqclient.local.backend import LocalBackend
+from rmqclient.remoting.bodies import DataVersion, TopicTable
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.errors import FrameError
+from rmqclient.remoting.frame import Frame, encode
 from rmqclient.remoting.table import response
 from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.follower import Follower
@@ -23,6 +26,7 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.recovery.replica import become_replica, promote
 from rmqclient.store.settings.replica_mark import ReplicaMark, remove_mark, write_mark
 from tests.replication.pairs import NO_BROKER, feed, fill, following, log_bytes, open_replica, until
+from tests.support.cluster.raw_peer import raw_peer, requests_of
 from tests.support.cluster.scripted_cluster import scripted_cluster
 from tests.support.oracle import reference
 from tests.support.stores import GROUP, QUEUE, SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
@@ -214,3 +218,18 @@ def test_a_broker_of_rocketmq_that_has_just_begun_is_asked_again_how_its_log_is(
     with scripted_cluster(script) as cluster, BrokerClient(cluster.address) as broker:
         shape = broker.log_shape()
     assert (shape.begin, shape.end, shape.settings.consume_queue_file_entries) == (0, 162, 10)
+
+
+def test_a_damaged_answer_of_a_broker_costs_no_later_one() -> None:
+    # Given a broker whose first answer is damaged, on a connection that stays open
+    damaged = [b"HTTP/1.1 503 Service Unavailable\r\n\r\n"]
+    topics = TopicTable(DataVersion(1, 1), {})
+
+    def serve(accepted: socket.socket) -> None:
+        for asked in requests_of(accepted):
+            accepted.sendall(damaged.pop() if damaged else encode(response(asked, 0, topics.encode())))
+
+    with raw_peer(serve) as peer, BrokerClient(peer.address) as broker:
+        with pytest.raises(FrameError):
+            broker.topics()
+        assert broker.topics() == topics
