@@ -50,8 +50,7 @@ class Clients:
         self._consumers: dict[str, dict[Peer, Consumer]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
-        self._kept: dict[Peer, int] = {}  # bytes that the last heartbeat of each connection takes
-        self._kept_bytes = 0
+        self._kept_bytes = 0  # of all producers and consumers
         self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
 
     def repeats(self, peer: Peer, body: bytes) -> bool:
@@ -66,10 +65,15 @@ class Clients:
                 consumer.beat_at = consumer.seen_at = now
         return True
 
-    def remember(self, peer: Peer, body: bytes) -> None:
-        """Note a heartbeat that was taken in whole, for :meth:`repeats`."""
-        if peer in self._groups_of:
+    def remember(self, peer: Peer, body: bytes, heartbeat: bodies.Heartbeat) -> None:
+        """Note a heartbeat that was taken in whole, for :meth:`repeats`.
+
+        One that does not name all groups of its connection is not noted: its repetition must not keep the others.
+        """
+        if self._groups_of.get(peer) == _groups_in(heartbeat):
             self._said[peer] = _digest(body)
+        else:
+            self._said.pop(peer, None)
 
     def beat(self, peer: Peer, heartbeat: bodies.Heartbeat, language: int, version: int) -> set[str]:
         """Take a heartbeat in. Returns the groups to whose members request 40 is due.
@@ -77,17 +81,16 @@ class Clients:
         These are the groups that the connection joined, and those that it gave other topics. A newer version of a
         subscription alone is no change. [ConsumerGroupInfo.updateSubscription]
 
-        Raises AnswerError (2), with nothing taken in, when the heartbeats of all clients take too much.
+        Raises AnswerError, with nothing taken in: 1 when the connection is in too many groups, those of its earlier
+        heartbeats included, and 2 when the heartbeats of all clients take too much.
         """
         if peer not in self._groups_of:
             self._groups_of[peer] = set()
             peer.when_closed(lambda: self._close(peer))
-        self._keep(peer, heartbeats.size_of(heartbeat))
+        self._check_room(peer, heartbeat)
         now = time.monotonic()
         for each in heartbeat.producers:
-            self._groups_of[peer].add(each.group)
-            producer = Producer(each.group, heartbeat.client_id, peer, language, version, now)
-            self._producers.setdefault(each.group, {})[peer] = producer
+            self._put_producer(Producer(each.group, heartbeat.client_id, peer, language, version, now))
         changed = set()
         for data in heartbeat.consumers:
             consumer = Consumer(
@@ -173,11 +176,39 @@ class Clients:
         """Return what a group wants, by topic."""
         return dict(self._subscriptions.get(group, {}))
 
+    def _check_room(self, peer: Peer, heartbeat: bodies.Heartbeat) -> None:
+        """Raise AnswerError if a heartbeat has no room beside what the earlier ones have told, of all clients."""
+        groups = _groups_in(heartbeat)
+        count = len(self._groups_of[peer] | groups)
+        if count > heartbeats.MOST_GROUPS:
+            text = (
+                f"client {heartbeat.client_id!r} is in {count} groups by its heartbeats of the last {SILENCE_S:.0f} s"
+            )
+            raise heartbeats.refusal(f"{text}; at most {heartbeats.MOST_GROUPS}")
+        more = heartbeats.size_of(heartbeat) - sum(self._kept_of(peer, group) for group in groups)
+        if more > 0 and self._kept_bytes + more > MOST_KEPT_BYTES:
+            text = f"the heartbeats of all clients take {self._kept_bytes:,} bytes, and this one {more:,} more"
+            raise AnswerError(ResponseCode.SYSTEM_BUSY, f"{text}; at most {MOST_KEPT_BYTES:,}")
+
+    def _kept_of(self, peer: Peer, group: str) -> int:
+        """Return the bytes that a connection takes in a group."""
+        consumer = self._consumers.get(group, {}).get(peer)
+        size = heartbeats.PRODUCER_BYTES if peer in self._producers.get(group, {}) else 0
+        return size + (_size_of(consumer) if consumer is not None else 0)
+
+    def _put_producer(self, producer: Producer) -> None:
+        producers = self._producers.setdefault(producer.group, {})
+        if producer.peer not in producers:
+            self._kept_bytes += heartbeats.PRODUCER_BYTES
+            self._groups_of[producer.peer].add(producer.group)
+        producers[producer.peer] = producer
+
     def _take(self, consumer: Consumer, data: bodies.ConsumerData) -> bool:
         """Put a member in; True when the others are to be told."""
         members = self._consumers.setdefault(data.group, {})
         known = members.get(consumer.peer)
         self._groups_of[consumer.peer].add(data.group)
+        self._kept_bytes += _size_of(consumer) - (_size_of(known) if known is not None else 0)
         self._subscriptions[data.group] = _newer(self._subscriptions.get(data.group, {}), consumer.subscriptions)
         if known is None or not _is_same(known, consumer):
             if known is not None:
@@ -191,26 +222,21 @@ class Clients:
             self._watching.joined(known)
         return before.keys() != known.subscriptions.keys()
 
-    def _keep(self, peer: Peer, size: int) -> None:
-        more = size - self._kept.get(peer, 0)
-        if more > 0 and self._kept_bytes + more > MOST_KEPT_BYTES:
-            text = f"the heartbeats of all clients take {self._kept_bytes:,} bytes, and this one {more:,} more"
-            raise AnswerError(ResponseCode.SYSTEM_BUSY, f"{text}; at most {MOST_KEPT_BYTES:,}")
-        self._kept[peer] = size
-        self._kept_bytes += more
-
     def _close(self, peer: Peer) -> None:
-        self._said.pop(peer, None)
-        self._kept_bytes -= self._kept.pop(peer, 0)
         for group in self._groups_of.pop(peer, set()):
             self._drop_producer(group, peer)
             self._drop_consumer(group, peer)
+        self._said.pop(peer, None)
 
     def _drop_producer(self, group: str, peer: Peer) -> None:
         self._said.pop(peer, None)
         producers = self._producers.get(group, {})
-        if producers.pop(peer, None) is not None and not producers:
+        if producers.pop(peer, None) is None:
+            return
+        if not producers:
             del self._producers[group]
+        self._kept_bytes -= heartbeats.PRODUCER_BYTES
+        self._leave(group, peer)
 
     def _drop_consumer(self, group: str, peer: Peer) -> None:
         self._said.pop(peer, None)
@@ -221,7 +247,22 @@ class Clients:
         if not members:
             del self._consumers[group]
             self._subscriptions.pop(group, None)
+        self._kept_bytes -= _size_of(consumer)
+        self._leave(group, peer)
         self._watching.left(consumer)
+
+    def _leave(self, group: str, peer: Peer) -> None:
+        """Take a group off those of a connection, unless it is in it in its other role."""
+        if peer not in self._producers.get(group, {}) and peer not in self._consumers.get(group, {}):
+            self._groups_of.get(peer, set()).discard(group)
+
+
+def _groups_in(heartbeat: bodies.Heartbeat) -> set[str]:
+    return {each.group for each in heartbeat.producers} | {each.group for each in heartbeat.consumers}
+
+
+def _size_of(consumer: Consumer) -> int:
+    return heartbeats.size_of_consumer(consumer.subscriptions.values())
 
 
 def _newer(

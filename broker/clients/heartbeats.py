@@ -6,6 +6,7 @@ group ``""`` when it means none.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from rmqclient.remoting import bodies
@@ -23,7 +24,9 @@ MOST_SUBSCRIPTIONS = 256
 """Topics of one consumer group."""
 MOST_EXPRESSION_CHARACTERS = 8_192
 
-_GROUP_BYTES = 1_024
+PRODUCER_BYTES = 1_024
+"""What a producer takes, rounded up."""
+_CONSUMER_BYTES = 1_024
 _SUBSCRIPTION_BYTES = 768
 _LETTER_BYTES = 32
 
@@ -49,11 +52,15 @@ def read(body: bytes) -> bodies.Heartbeat:
 
 
 def size_of(heartbeat: bodies.Heartbeat) -> int:
-    """Return what a heartbeat takes as long as it is kept, rounded up: each tag of an expression is an object, too."""
-    subscriptions = [each for data in heartbeat.consumers for each in data.subscriptions]
+    """Return the bytes that a heartbeat takes as long as it is kept, rounded up."""
+    consumers = sum(size_of_consumer(data.subscriptions) for data in heartbeat.consumers)
+    return PRODUCER_BYTES * len(heartbeat.producers) + consumers
+
+
+def size_of_consumer(subscriptions: Collection[bodies.Subscription]) -> int:
+    """Return the bytes that a consumer takes, rounded up: each tag of an expression is an object, too."""
     expressions = sum(len(each.expression) for each in subscriptions)
-    groups = len(heartbeat.producers) + len(heartbeat.consumers)
-    return _GROUP_BYTES * groups + _SUBSCRIPTION_BYTES * len(subscriptions) + _LETTER_BYTES * expressions
+    return _CONSUMER_BYTES + _SUBSCRIPTION_BYTES * len(subscriptions) + _LETTER_BYTES * expressions
 
 
 def check_client(client_id: str) -> str:

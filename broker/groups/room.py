@@ -295,7 +295,7 @@ class GroupsRoom:
         frame = request.frame
         for group in sorted(self.clients.beat(request.peer, heartbeat, frame.language, frame.version)):
             self._announce(group, anyway=True)
-        self.clients.remember(request.peer, request.body)
+        self.clients.remember(request.peer, request.body, heartbeat)
         return request.success()
 
     def _start(self) -> None:

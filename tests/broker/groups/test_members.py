@@ -9,9 +9,10 @@ import pytest
 from rmqclient.broker.clients import clients as clients_of
 from rmqclient.broker.clients.clients import SILENCE_S
 from rmqclient.broker.limits.counters import Refusal
-from rmqclient.remoting.bodies import Subscription
+from rmqclient.remoting.bodies import Heartbeat, ProducerData, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from tests.broker.groups.house import GROUP, TOPIC, House
+from rmqclient.remoting.frame import Frame
+from tests.broker.groups.house import GROUP, TOPIC, Client, House
 
 
 def test_members_are_listed_as_java_sorts_them_once_each(house: House) -> None:
@@ -97,6 +98,48 @@ def test_heartbeats_are_refused_while_those_of_all_clients_take_too_much(
     assert second.members() == ("two",)
 
 
+@pytest.mark.guarantee("G49")
+def test_the_groups_of_earlier_heartbeats_count_until_they_are_silent_or_left(house: House) -> None:
+    client = house.client("one")
+    # Given a connection that is in as many groups as it may, by two heartbeats
+    assert [produce(client, range(128)).code, produce(client, range(128, 256)).code] == [0, 0]
+    # Then a third one with another group is refused, and one with a group that is known is not
+    refused = produce(client, range(255, 257))
+    assert (refused.code, house.broker.counters.count(Refusal.HEARTBEAT)) == (ResponseCode.SYSTEM_ERROR, 1)
+    assert "257 groups" in (refused.remark or "")
+    assert produce(client, range(2)).code == 0
+    # When it leaves one, then there is room for one
+    client.ask(RequestCode.UNREGISTER_CLIENT, clientID="one", producerGroup="makers-7", consumerGroup="")
+    assert produce(client, range(256, 257)).code == 0
+    assert produce(client, range(257, 258)).code == ResponseCode.SYSTEM_ERROR
+    # And when the others are silent, there is room for as many
+    clients = house.groups.clients
+    for group in clients.producer_groups():
+        clients.producers(group)[0].beat_at -= SILENCE_S + 1
+    clients.end_silent()
+    assert produce(client, range(300, 556)).code == 0
+
+
+def produce(client: Client, numbers: range) -> Frame:
+    """Send a heartbeat that names some groups of producers."""
+    producers = tuple(ProducerData(f"makers-{number}") for number in numbers)
+    return client.ask(RequestCode.HEART_BEAT, Heartbeat(client.client_id, producers).encode())
+
+
+@pytest.mark.guarantee("G49")
+def test_what_the_groups_of_earlier_heartbeats_take_counts_until_they_are_left(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients_of, "MOST_KEPT_BYTES", 20_000)
+    subscriptions = [Subscription(f"{number:03}") for number in range(15)]
+    client = house.client("one")
+    assert client.beat(*subscriptions, group="first").code == 0
+    assert client.beat(*subscriptions, group="second").code == ResponseCode.SYSTEM_BUSY
+    assert client.beat(*subscriptions, group="first").code == 0
+    client.leave("first")
+    assert client.beat(*subscriptions, group="second").code == 0
+
+
 def test_of_what_members_tell_the_newest_version_counts(house: House) -> None:
     first, second = house.member("one"), house.member("two")
     first.beat(Subscription(TOPIC, version=9))
@@ -122,6 +165,16 @@ def test_a_client_that_is_silent_for_two_minutes_is_out(house: House) -> None:
     assert second.members() == ("one",)
     second.beat()
     assert second.members() == ("one", "two")
+
+
+def test_a_heartbeat_that_is_repeated_keeps_no_group_that_it_does_not_name(house: House) -> None:
+    client = house.member("one")
+    clients = house.groups.clients
+    produce(client, range(1))
+    clients.consumers(GROUP)[0].beat_at -= SILENCE_S + 1
+    produce(client, range(1))
+    clients.end_silent()
+    assert (clients.consumer_groups(), clients.producer_groups()) == ([], ["makers-0"])
 
 
 def test_a_member_that_takes_another_topic_is_told_of(house: House) -> None:
