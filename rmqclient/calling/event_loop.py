@@ -11,10 +11,15 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqclient.steps.ends import CutShort
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 Result = TypeVar("Result")
+
+LAST_WORDS_S = 1.0
+"""How many seconds coroutines that are cancelled have for what they do behind it."""
 
 
 class EventLoop:
@@ -25,6 +30,7 @@ class EventLoop:
         self._own: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._closed = False
 
     @property
     def running(self) -> AbstractEventLoop:
@@ -41,26 +47,34 @@ class EventLoop:
             return self._own
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the loop, from another thread; return its result, or raise what it raised."""
+        """Run a coroutine in the loop, from another thread; return its result, or raise what :meth:`end_of` returns."""
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
         outcome: Result | BaseException = asyncio.run_coroutine_threadsafe(_caught(coroutine), self.running).result()
         if isinstance(outcome, _Raised):
-            raise outcome.error
+            raise self.end_of(outcome.error)
         return outcome  # type: ignore[return-value]
+
+    def end_of(self, error: BaseException) -> BaseException:
+        """Return how a call ended that raised ``error``: CutShort after :meth:`close`, which is no failure of it."""
+        return CutShort() if self._closed else error
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the loop, soon."""
         self.running.call_soon_threadsafe(function, *arguments)
 
-    def close(self) -> None:
-        """End a loop of this consumer's own. Closing twice does nothing."""
+    def close(self, timeout_s: float | None = None) -> None:
+        """End a loop of this consumer's own, and cancel what runs in it. Closing twice does nothing.
+
+        With a timeout it is left behind when it has not ended in so many seconds: a coroutine may block it for ever.
+        """
+        self._closed = True
         with self._starting:
             own, self._own = self._own, None
         if own is None or self._thread is None:
             return
         own.call_soon_threadsafe(own.stop)
-        self._thread.join()
+        self._thread.join(timeout_s)
 
     @staticmethod
     def _run(loop: AbstractEventLoop) -> None:
@@ -70,10 +84,14 @@ class EventLoop:
         try:
             loop.run_forever()
         finally:
-            for task in asyncio.all_tasks(loop):
+            left = asyncio.all_tasks(loop)
+            for task in left:
                 task.cancel()
+            if left:  # its threads may still work for them, without an end
+                loop.run_until_complete(asyncio.wait(left, timeout=LAST_WORDS_S))
             loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.run_until_complete(loop.shutdown_default_executor())
+            if not left:
+                loop.run_until_complete(loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             loop.close()
 

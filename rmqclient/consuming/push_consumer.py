@@ -6,6 +6,7 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rmqclient.backend.group_protocols import Members, Membership
 from rmqclient.backend.protocols import Backend
 from rmqclient.calling.current import log_fields
-from rmqclient.calling.event_loop import EventLoop
+from rmqclient.calling.event_loop import LAST_WORDS_S, EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.calling.lifespan import ProcessLife
 from rmqclient.consumer_config import ConsumerConfig
@@ -297,8 +298,9 @@ class PushConsumer:
         """Take no more messages, let the running handlers end, and leave the groups.
 
         Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
-        again. The queue of a handler with an ``order`` goes to another member when that handler has ended, or this
-        process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, and
+        again. Those that are ``async`` are cancelled; that is no failure of them, and they have another second, or two
+        if one blocks their loop. The queue of a handler with an ``order`` goes to another member when that handler has
+        ended, or this process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, and
         HandlerError in a handler of this consumer, which would wait for itself.
         """
         self._check_outside()
@@ -317,6 +319,8 @@ class PushConsumer:
         if self._is_closed:
             return
         self._is_closed = True
+        self.stop_taking()
+        let_go = functools.partial(self._let_go, is_busy=self.counters.in_flight > 0)
         late: list[Subscription] = []
         try:
             late = self._leave()
@@ -326,9 +330,9 @@ class PushConsumer:
                 self._tables.leave(self._backend)
             if late:
                 look_every_s = self._config.liveness_interval_ms / 2000
-                LateHandlers(self._backend, late, look_every_s, self._let_go).start()
+                LateHandlers(self._backend, late, look_every_s, let_go).start()
             else:
-                self._let_go()
+                let_go()
 
     def _check_outside(self) -> None:
         """Raise HandlerError when a handler of this consumer calls."""
@@ -341,9 +345,9 @@ class PushConsumer:
                 "set an event, and call stop() where the consumer was started"
             )
 
-    def _let_go(self) -> None:
-        """Close what the handlers needed."""
-        self._callers.loop.close()
+    def _let_go(self, *, is_busy: bool) -> None:
+        """Close what the handlers needed; ``is_busy``: some of them may not have ended."""
+        self._callers.loop.close(2 * LAST_WORDS_S if is_busy else None)
         self._members.close()
         for observer in self._observers:
             observer.close()
@@ -351,7 +355,6 @@ class PushConsumer:
 
     def _leave(self) -> list[Subscription]:
         """Leave the groups; return the subscriptions that stay, because a handler that keeps an order still runs."""
-        self.stop_taking()
         self._closing.set()
         if self._coordinator.is_alive():
             self._members.bell.ring()

@@ -32,6 +32,13 @@ class Lost(StepsEnd):
     """The queue has gone to another member, which goes on with the message."""
 
 
+class CutShort(Lost):
+    """The consumer has ended before the call: whoever has the queue next gets the message."""
+
+    def __init__(self) -> None:
+        super().__init__("the consumer has ended", lambda: None)
+
+
 def failures_in(error: BaseException) -> int:
     """Return 1 if the call of a handler that raised this has failed, 0 if its message goes on elsewhere."""
     return 0 if isinstance(error, StepsEnd) else 1

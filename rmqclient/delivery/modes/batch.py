@@ -31,6 +31,7 @@ from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import failures_in
 from rmqclient.tracing.incoming import Call, observed
 from rmqclient.tracing.observers import Observer
 
@@ -138,5 +139,5 @@ class BatchDelivery(ConcurrentDelivery):
                     handled = len(decoded)
                 else:
                     self._acknowledger.refused(queue)
-        calls.running_slot.fail(len(errors))
+        calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
         return handled, [message for message, error in errors if not self.send_back.failed(queue, message, error)]

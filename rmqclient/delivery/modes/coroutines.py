@@ -26,7 +26,7 @@ from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import failures_in
+from rmqclient.steps.ends import CutShort, failures_in
 from rmqclient.store.errors import StoreBusy
 
 
@@ -114,8 +114,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         try:
             check_ran(await self._call(message))
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
-            calls.running_slot.fail(failures_in(error))
-            if not await asyncio.to_thread(self.send_back.failed, queue, message, error):
+            if not await self._has_failed(calls, queue, message, self._callers.loop.end_of(error)):
                 kept.append(message)
         else:
             if await self._is_acknowledged(queue, message):
@@ -125,6 +124,15 @@ class CoroutineDelivery(ConcurrentDelivery):
         calls.rest()
         self._account(queue, [message], kept)
         self._free.put(calls)
+
+    async def _has_failed(
+        self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException
+    ) -> bool:
+        """Send the message back; False as :meth:`SendBack.failed`."""
+        calls.running_slot.fail(failures_in(error))
+        if isinstance(error, CutShort):  # the threads of the loop may have no end
+            return self.send_back.failed(queue, message, error)
+        return await asyncio.to_thread(self.send_back.failed, queue, message, error)
 
     async def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
         try:

@@ -46,6 +46,7 @@ from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import StoreBusy
 
 _LOOK: Final = object()
@@ -167,9 +168,10 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
 
     def _pause_after(self, calls: Calls, grant: Grant, message: ReceivedMessage, error: BaseException) -> float:
         """Count a failed attempt, and return what :meth:`Suspension.after` says."""
-        calls.running_slot.fail(1)
-        grant.count_failed(1)
-        self.counters.add(failed=1)
+        failed = failures_in(error)
+        calls.running_slot.fail(failed)
+        grant.count_failed(failed)
+        self.counters.add(failed=failed)
         return self._suspension.after([message], error)
 
     def _pause_before(self, grant: Grant, message: ReceivedMessage) -> float | None:

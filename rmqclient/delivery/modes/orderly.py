@@ -41,6 +41,7 @@ from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
+from rmqclient.steps.ends import failures_in
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreBusy
 
@@ -199,8 +200,9 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 message.check_opened()
             check_ran(call(messages if self._handler.batch is not None else messages[0]))
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-            calls.running_slot.fail(len(messages))
-            self._count_failed(queue, len(messages))
+            failed = failures_in(error) * len(messages)
+            calls.running_slot.fail(failed)
+            self._count_failed(queue, failed)
             return self._suspension.after(messages, error)
         return None
 
