@@ -32,10 +32,12 @@ LINKED = {"store", "remoting", "replication", "broker", "workers"}
 ALSO_IMPORT = {
     "workers/commands/store.py": {"store"},
     "workers/commands/looking/doctor.py": {"store"},
+    "workers/processes/signals.py": {"store"},
     "rmqclient/frameworks/django/management/commands/rmq.py": {"workers"},
 }
-"""Files that look at a directory of a store as it lies there, and ask the store itself for that; and the command
-``manage.py rmq``, which is the command ``rmq`` of a project."""
+"""Files that look at a directory of a store as it lies there, and ask the store itself for that; what a
+forked child must leave to a worker, by the one hook into forks; and the command ``manage.py rmq``, which is the command
+``rmq`` of a project."""
 
 SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
 """Modules of the store that say how processes share it. Of the client, only the local backend may know them."""

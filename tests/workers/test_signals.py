@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
+import threading
 
 from rmqclient.workers.processes import signals
 from rmqclient.workers.processes.signals import SignalPipe
@@ -51,3 +53,45 @@ def test_a_signal_that_was_held_back_arrives_afterwards() -> None:
             signal.raise_signal(signal.SIGTERM)
             assert pipe.read() == []
         assert pipe.read() == [signal.SIGTERM]
+
+
+def test_a_signal_to_a_forked_child_ends_the_child_and_is_not_told_to_its_parent() -> None:
+    # Given a pipe that has taken over SIGTERM, and a child that a thread forks, as a handler's thread does
+    ends: list[int] = []
+    with SignalPipe(signal.SIGTERM) as pipe:
+        pipe.install()
+
+        def fork() -> None:
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        # When the child gets SIGTERM
+        forking = threading.Thread(target=fork)
+        forking.start()
+        forking.join()
+
+        # Then it ends, and the parent has got no signal
+        assert ends == [-signal.SIGTERM]
+        assert pipe.read() == []
+
+
+def test_a_forked_child_keeps_what_others_do_with_signals() -> None:
+    # Given a handler of somebody else for a signal that a closed pipe wanted
+    pipe = SignalPipe(signal.SIGUSR1)
+    with pipe:
+        pipe.install()
+    former = signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
+    try:
+        # When a child gets that signal
+        child = os.fork()
+        if child == 0:
+            signal.raise_signal(signal.SIGUSR1)
+            os._exit(0)
+
+        # Then that handler has run
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    finally:
+        signal.signal(signal.SIGUSR1, former)

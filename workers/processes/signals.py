@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from rmqclient.store import fork
+
 GROUP_WIDE = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals that arrive at every process of the group at once: Ctrl-C, a service manager's stop, a closed terminal."""
 
@@ -28,6 +30,8 @@ class SignalPipe:
 
     Makes the pipe at once and changes nothing else until :meth:`install`. As a context manager it puts the former
     handlers back at the end.
+
+    A forked child has none of it: a signal to the child ends it, and is not told to its parent, whose pipe it shares.
     """
 
     def __init__(self, *wanted: signal.Signals) -> None:
@@ -41,6 +45,16 @@ class SignalPipe:
         self._former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in self._wanted:
             self._former[number] = signal.signal(number, _do_nothing)
+        fork.register(self)
+
+    def leave_to_parent(self) -> None:
+        """Let the wanted signals do in a forked child what they do by default, unless others have taken them over."""
+        wakeup_fd = signal.set_wakeup_fd(-1)
+        if wakeup_fd != self._write_fd:
+            signal.set_wakeup_fd(wakeup_fd)
+        for number in self._wanted:
+            if signal.getsignal(number) is _do_nothing:
+                signal.signal(number, signal.SIG_DFL)
 
     def fileno(self) -> int:
         """Readable when a wanted signal has arrived."""
