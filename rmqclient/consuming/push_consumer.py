@@ -6,7 +6,6 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import time
@@ -320,19 +319,20 @@ class PushConsumer:
             return
         self._is_closed = True
         self.stop_taking()
-        let_go = functools.partial(self._let_go, is_busy=self.counters.in_flight > 0)
+        is_busy = self.counters.in_flight > 0
         late: list[Subscription] = []
         try:
             late = self._leave()
             self._life.end()
         finally:
+            self._callers.loop.close(2 * LAST_WORDS_S if is_busy else None)
             if self._tables is not None:
                 self._tables.leave(self._backend)
             if late:
                 look_every_s = self._config.liveness_interval_ms / 2000
-                LateHandlers(self._backend, late, look_every_s, let_go).start()
+                LateHandlers(self._backend, late, look_every_s, self._let_go).start()
             else:
-                let_go()
+                self._let_go()
 
     def _check_outside(self) -> None:
         """Raise HandlerError when a handler of this consumer calls."""
@@ -345,9 +345,8 @@ class PushConsumer:
                 "set an event, and call stop() where the consumer was started"
             )
 
-    def _let_go(self, *, is_busy: bool) -> None:
-        """Close what the handlers needed; ``is_busy``: some of them may not have ended."""
-        self._callers.loop.close(2 * LAST_WORDS_S if is_busy else None)
+    def _let_go(self) -> None:
+        """Close what the handlers needed."""
         self._members.close()
         for observer in self._observers:
             observer.close()
