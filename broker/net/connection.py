@@ -1,14 +1,16 @@
 """Connection: the bytes of one client in, answers out, and requests of the broker to this client.
 
-All answers to what one read brought leave in one write. A client that does not read its answers is not read from, and
-is cut off when too much waits for it. A client that asks more than its memory allows is told that the server is busy.
+All answers to what one read brought leave in one write, or in several when they are long. A client that does not read
+its answers is not read from: the requests that have come already wait until it reads on, and it is cut off when too
+much waits for it all the same. A client that asks more than its memory allows is told that the server is busy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Final, cast
 
 from rmqclient.broker.limits.counters import Refusal
@@ -58,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_transport",
         "_unsent",
+        "_waiting",
         "local",
         "remote",
     )
@@ -82,6 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet_since = 0.0
         self._half_since: float | None = None
         self._unsent = 0
+        self._waiting: deque[Request] | None = None  # for the client to read what was answered before
         self.remote = Address("", 0)
         self.local = Address("", 0)
 
@@ -115,6 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         del exc
         self._transport = None
         self._out.clear()
+        self._waiting = None
         self._count_unsent(0)
         self._reader.skip_taken = None
         self._flight.hold(0)
@@ -138,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         self.data_received(bytes(self._opened.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that ``data`` completes; all answers leave in one write."""
+        """Answer every request that ``data`` completes, as far as the client reads the answers."""
         self._is_quiet = False
         self._has_taken = False
         reader = self._reader
@@ -146,8 +151,10 @@ class Connection(asyncio.BufferedProtocol):
             frames = reader.feed(data)
             if (frames or self._has_taken) and self._half_since is not None:
                 self._flight.hold(0)  # the first frame is no half one any more, and is counted as a request
-            for frame in frames:
-                self._take(frame)
+            if len(frames) == 1 and not self._waiting:
+                self._take(frames[0])
+            elif frames:
+                self._take_in_turn(iter(frames))
             if reader.held or self._half_since is not None:
                 self._keep_half(is_another=bool(frames) or self._has_taken)
         except FrameError as error:
@@ -164,11 +171,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read on."""
+        """Answer what waits, and read on if the client takes that, too."""
         self._is_paused = False
         self._is_quiet = False
         self._count_unsent(0)
-        if self._transport is not None:
+        if self._waiting:
+            self._take_all(_taken_from(self._waiting))
+            self._flush()
+        if self._transport is not None and not self._is_paused:
             self._transport.resume_reading()
 
     def send(self, frame: Frame) -> None:
@@ -246,12 +256,47 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._cut_off(Refusal.IDLE, f"idle for {limits.idle_s:g} s")
 
-    def _take(self, frame: Frame) -> None:
+    def _take_in_turn(self, frames: Iterator[Frame]) -> None:
+        """Answer frames behind those that wait; what cannot be answered yet waits, too."""
+        if not self._waiting:
+            self._take_all(frames)
+        self._let_wait(frames)
+
+    def _take_all(self, frames: Iterator[Frame]) -> None:
+        """Answer frames, up to the one whose answer finds a client that does not read fast enough."""
+        out, most = self._out, self._opened.limits.unsent_bytes_paused
+        size = sum(map(len, out))
+        for frame in frames:
+            before = len(out)
+            self._take(frame)
+            size += sum(map(len, out[before:]))
+            if size > most:
+                self._flush()
+                if self._is_paused:
+                    return
+                size = 0
+
+    def _let_wait(self, frames: Iterator[Frame]) -> None:
+        """Keep requests until the client has read the answers to those before them."""
+        for frame in frames:
+            if self._has_room_for(frame):
+                request = Request(frame, self)
+                self._flight.wait_for(request)
+                self._waiting = self._waiting or deque()
+                self._waiting.append(request)
+
+    def _has_room_for(self, frame: Frame) -> bool:
+        """Tell whether a frame is a request that may be kept. A response, and a request that may not, are done with."""
         if frame.is_response:
             self._ended(frame.opaque, frame)
-            return
+            return False
         if not self._flight.has_room_for(len(frame.body)):
             self._refuse(frame, len(frame.body))
+            return False
+        return True
+
+    def _take(self, frame: Frame) -> None:
+        if not self._has_room_for(frame):
             return
         request = Request(frame, self)
         try:
@@ -352,6 +397,12 @@ def address_of(name: object) -> Address:
     """Return the address in what a socket says of one of its ends."""
     host, port = cast("tuple[str, int]", name)[:2]
     return Address(host, port)
+
+
+def _taken_from(waiting: deque[Request]) -> Iterator[Frame]:
+    """Yield the frames of requests that wait. Each is counted as a waiting one no more when it is yielded."""
+    while waiting:
+        yield waiting.popleft().frame
 
 
 def _run(callback: Callable[..., None], *arguments: object) -> None:

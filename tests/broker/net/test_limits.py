@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -13,7 +14,7 @@ from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.request import Request
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame, encode
-from tests.broker.net.loopback import PATIENCE_S, caller, echo, loopback
+from tests.broker.net.loopback import PATIENCE_S, Loopback, caller, echo, loopback
 
 ASK = RequestCode.GET_BROKER_CLUSTER_INFO
 MIB = 1 << 20
@@ -171,6 +172,69 @@ def test_a_client_that_does_not_read_is_not_read_from_and_others_go_on() -> None
         client.sock.settimeout(PATIENCE_S)
         for _ in range(taken):
             assert client.receive() is not None
+
+
+def long_answers_to(asked: list[int]) -> Callable[[Request], Frame]:
+    """Return what answers with 1 MiB, and notes what was asked."""
+
+    def answering(request: Request) -> Frame:
+        asked.append(request.frame.opaque)
+        return request.success(bytes(MIB))
+
+    return answering
+
+
+def waiting_of(server: Loopback) -> int:
+    """Return how many requests of the first client wait."""
+    flight = server.made[0]._flight
+    flight.settle()
+    return flight.requests
+
+
+MANY = [Frame(ASK, opaque=number) for number in range(200)]
+"""They come by one read, and their answers take more than may wait for a client."""
+
+
+def test_a_client_that_reads_gets_every_answer_to_many_requests_of_one_write() -> None:
+    asked: list[int] = []
+    with loopback(long_answers_to(asked)) as server, caller(server.address) as client:
+        client.send(*MANY)
+        answers = [client.receive() for _ in MANY]
+        assert server.refused(Refusal.SLOW_READER) == 0
+    assert [answer.opaque for answer in answers if answer] == asked == list(range(len(MANY)))
+
+
+@pytest.mark.guarantee("G49")
+def test_requests_of_one_write_wait_until_the_client_has_read_the_answers_before_them() -> None:
+    asked: list[int] = []
+    with loopback(long_answers_to(asked)) as server, caller(server.address) as client:
+        # When a client asks much at once and does not read
+        client.send(*MANY)
+        server.until(lambda: server.opened.unsent_bytes > 0)
+        # Then few of its requests have been answered, the others are counted, and others go on
+        assert len(asked) < len(MANY) / 2
+        assert server.opened.unsent_bytes < 4 * MIB
+        assert server.on_loop(lambda: len(asked) + waiting_of(server)) == len(MANY)
+        with caller(server.address) as other:
+            assert len(other.ask(Frame(ASK)).body) == MIB
+        # And when it reads, then it gets all, and can ask again
+        answers = [client.receive() for _ in MANY]
+        assert [answer.opaque for answer in answers if answer] == list(range(len(MANY)))
+        assert client.ask(Frame(ASK, opaque=1_000)).opaque == 1_000
+        server.until(lambda: server.made[0].is_idle)
+        assert server.opened.flight.bytes == 0
+
+
+def test_requests_that_wait_are_forgotten_with_their_client() -> None:
+    asked: list[int] = []
+    with loopback(long_answers_to(asked)) as server:
+        with caller(server.address) as client:
+            client.send(*MANY)
+            server.until(lambda: server.opened.unsent_bytes > 0)
+        server.until(lambda: server.opened.count == 0)
+        server.until(lambda: server.made[0].is_idle)
+        assert server.opened.flight.bytes == 0
+        assert len(asked) < len(MANY) / 2
 
 
 @pytest.mark.guarantee("G49")
