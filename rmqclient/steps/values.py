@@ -8,9 +8,10 @@ such as a dataclass or a tuple, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Hashable
 from functools import lru_cache
-from types import CodeType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from rmqclient.codecs import encode_body, encode_json, python_function, returned_by, value_decoder_for, without_alias
@@ -85,10 +86,24 @@ def coding_for(function: Callable[..., Any]) -> Coding:
     inner = python_function(function)
     if isinstance(function, type) or inner is None or "return" not in inner.__annotations__:
         return _quiet(returned_by(function)) if isinstance(function, type) else _ANYTHING
-    found = _by_code.get(inner.__code__)
+    try:
+        key = _what_it_says(inner)
+        found = _known.get(key)
+    except (TypeError, ValueError):  # an annotation that cannot be hashed, or a variable that has no value yet
+        return _quiet(returned_by(function))
     if found is None:
-        found = _by_code[inner.__code__] = _quiet(returned_by(function))
+        if len(_known) >= _KNOWN_AT_MOST:
+            _known.clear()
+        found = _known[key] = _quiet(returned_by(function))
     return found
+
+
+def _what_it_says(function: FunctionType) -> Hashable:
+    """Return what tells the annotation of one function's result from others: closures share their code."""
+    said = function.__annotations__["return"]
+    names = _NAME.findall(said) if isinstance(said, str) else ()
+    captured = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return function.__code__, said, tuple([cell.cell_contents for name, cell in captured if name in names])
 
 
 @lru_cache(maxsize=256)
@@ -117,8 +132,10 @@ def _any_decoder() -> Callable[[bytes], object]:
 
 
 _ANYTHING = Coding(Any, None, _from_json)
-_by_code: dict[CodeType, Coding] = {}
-"""Of functions, of which a program has a fixed number; resolving their annotations takes longer than a step."""
+_NAME = re.compile(r"\w+")
+_KNOWN_AT_MOST = 1_024
+_known: dict[Hashable, Coding] = {}
+"""By what functions say that they return; resolving an annotation takes longer than a step."""
 
 
 def _form_of(value: object) -> Form:

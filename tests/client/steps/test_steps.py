@@ -277,3 +277,31 @@ def test_with_sync_durability_a_result_is_on_the_disk_before_the_next_step(tmp_p
         kit.send("orders")
         kit.drain()
     assert flushed == [True]
+
+
+@dataclass
+class Refund(Charge):
+    """What looks like a charge in JSON."""
+
+
+@pytest.mark.parametrize("is_evaluated", [False, True], ids=["annotated by a name", "annotated by a class"])
+def test_functions_that_one_function_makes_each_give_back_their_own_type(rmq: Rmq, is_evaluated: bool) -> None:
+    app, seen = App(), list[object]()
+
+    def making(kind: type[Charge]) -> Callable[[], Charge]:
+        def make() -> kind:  # type: ignore[valid-type]
+            return kind("c-1", 250)
+
+        if is_evaluated:
+            make.__annotations__["return"] = kind
+        return make
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        seen.append(message.steps("charge", making(Charge)))
+        seen.append(message.steps("refund", making(Refund)))
+
+    kit = rmq(app)
+    kit.send("orders", {"id": 7})
+    kit.drain()
+    assert seen == [Charge("c-1", 250), Refund("c-1", 250)]
