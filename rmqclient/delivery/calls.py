@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from operator import length_hint
 
@@ -61,6 +64,22 @@ class Calls:
         self._looked_at = 0.0
         self._seen = 0
         self._seen_at = 0
+        self._pid = os.getpid()
+
+    def leave_if_forked(self, error: BaseException) -> None:
+        """End this process if a handler forked it and raised in it: the thread and the message are its parent's.
+
+        The exit code is that of ``sys.exit``; 1 after any other error, which is printed.
+        """
+        if os.getpid() == self._pid:
+            return
+        code = (error.code or 0) if isinstance(error, SystemExit) else None
+        if not isinstance(code, int):
+            traceback.print_exception(error)
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
     def rest(self) -> None:
         """Say that no handler runs in this thread any more."""

@@ -133,6 +133,7 @@ class BatchDelivery(ConcurrentDelivery):
             try:
                 check_ran(call((decoded, bodies)))
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
+                calls.leave_if_forked(error)
                 errors += [(message, error) for message in decoded]
             else:
                 if self._acknowledger.acknowledge_all(queue, decoded):

@@ -141,6 +141,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
                 if (result := call(message)) is not None:
                     check_ran(result)
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
+                calls.leave_if_forked(error)
                 calls.running_slot.fail(failures_in(error))
                 if not self.send_back.failed(queue, message, error):
                     kept.append(message)

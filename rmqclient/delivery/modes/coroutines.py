@@ -114,6 +114,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         try:
             check_ran(await self._call(message))
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
+            calls.leave_if_forked(error)
             if not await self._has_failed(calls, queue, message, self._callers.loop.end_of(error)):
                 kept.append(message)
         else:

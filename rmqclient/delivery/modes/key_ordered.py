@@ -168,6 +168,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
 
     def _pause_after(self, calls: Calls, grant: Grant, message: ReceivedMessage, error: BaseException) -> float:
         """Count a failed attempt, and return what :meth:`Suspension.after` says."""
+        calls.leave_if_forked(error)
         failed = failures_in(error)
         calls.running_slot.fail(failed)
         grant.count_failed(failed)

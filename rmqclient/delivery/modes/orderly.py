@@ -200,6 +200,7 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
                 message.check_opened()
             check_ran(call(messages if self._handler.batch is not None else messages[0]))
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
+            calls.leave_if_forked(error)
             failed = failures_in(error) * len(messages)
             calls.running_slot.fail(failed)
             self._count_failed(queue, failed)
