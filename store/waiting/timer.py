@@ -36,6 +36,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 from threading import Event
 from typing import NamedTuple
@@ -130,13 +131,14 @@ class Timer:
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
+        self._unclear = deque[int]()
         self._since_advance = 0
 
     # --- delivering -------------------------------------------------------------------------------
 
     def run(self, ended: Event) -> None:
         """Deliver what is due until ``ended`` is set and :meth:`wake` called; failures are logged and tried again."""
-        self._heap, self._filled_to = TimerHeap(), 0
+        self._heap, self._filled_to, self._unclear = TimerHeap(), 0, deque()
         pump = DuePump("the timer", self.look)
         while True:
             heard = self._bell.heard()
@@ -180,11 +182,11 @@ class Timer:
     def _fill(self, end: int) -> None:
         """Enter the due times of new messages."""
         self._filled_to = max(self._filled_to, self.bits.begin)
+        self._enter_unclear()
         while self._filled_to < end:
-            unclear = self._fill_part(self._heap, self._filled_to, end)
+            self._unclear += self._fill_part(self._heap, self._filled_to, end)
             self._filled_to = min(end, self._part_end(self._filled_to))
-            for number in unclear:
-                self._enter_unclear(number)
+            self._enter_unclear()
 
     def _fill_part(self, heap: TimerHeap, start: int, end: int) -> list[int]:
         stop = min(end, self._part_end(start))
@@ -205,7 +207,13 @@ class Timer:
         turn_end = start - start % self.bits.ring + self.bits.ring
         return min(file_end, turn_end, start - start % _READ_AT_ONCE + _READ_AT_ONCE)
 
-    def _enter_unclear(self, number: int) -> None:
+    def _enter_unclear(self) -> None:
+        """Enter the messages whose entries do not say when they are due. What fails is tried again by the next look."""
+        while self._unclear:
+            self._enter(self._unclear[0])
+            self._unclear.popleft()
+
+    def _enter(self, number: int) -> None:
         """Enter a message whose entry a broker made, with a hash instead of the due time; an operation is done."""
         message = self.message(number)
         due_ms = 0 if message is None else message.tags_code

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient import Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
 from rmqclient.duration import Duration
-from rmqclient.errors import InvalidName, MessageRejected, NotFlushed, TimerFull
+from rmqclient.errors import InvalidName, LimitReached, MessageRejected, NotFlushed, TimerFull
 from rmqclient.names import check_topic
 from rmqclient.store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
 from rmqclient.store.config import RetentionConfig
@@ -352,6 +352,35 @@ def test_a_time_is_found_in_the_record_where_a_broker_has_made_the_entry(
     assert delivered(store, "flights") == []
     deliver_until(store, 2**62)
     assert delivered(store, "flights") == [b"first", b"second"]
+
+
+@pytest.mark.guarantee("G33")
+def test_a_message_that_cannot_be_read_at_first_is_delivered_later(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given messages whose times stand in their records alone, as a broker makes the entries
+    producer.create_topic("flights", 1)
+    for number in range(3):
+        producer.send(Message("flights", b"%d" % number), delay=HOUR)
+        entry = store.consume_queues[QUEUE].entry(number)
+        store.consume_queues[QUEUE].write(number, entry._replace(tags_code=0))
+
+    # When the process has no descriptor for the second of them
+    read = store.timer.message
+
+    def refused(number: int) -> ReceivedMessage | None:
+        if number == 1:
+            raise LimitReached("too many open files")
+        return read(number)
+
+    monkeypatch.setattr(store.timer, "message", refused)
+    with pytest.raises(LimitReached):
+        store.timer.look()
+    monkeypatch.undo()
+
+    # Then the next look finds it, and all behind it
+    deliver_until(store, 2**62)
+    assert delivered(store, "flights") == [b"0", b"1", b"2"]
 
 
 def test_a_message_that_cannot_be_delivered_is_stepped_over_and_said(
