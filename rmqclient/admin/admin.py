@@ -86,7 +86,11 @@ class Admin:
         return self.topic(name)
 
     def remove_topic(self, name: str) -> None:
-        """Forget a topic; its messages stay in the log until retention removes them. Raises UnknownTopic."""
+        """Forget a topic; its messages stay in the log until retention removes them. Raises UnknownTopic.
+
+        A topic that is made again hides them as long as a process has the store open. After that they show again, and
+        groups that have not passed them handle them: :meth:`seek` the groups first.
+        """
         store = store_of(self._backend, "a removal of a topic")
         self._backend.queues(check_topic(name, reserved=True))
         store.topics.remove(name)

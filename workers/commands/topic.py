@@ -109,9 +109,11 @@ def topic_update(topic_name: str, queues: int, root: Path | str, output: str, qu
 @with_yes
 @with_store
 def topic_rm(topic_name: str, yes: bool, root: Path | str) -> None:
-    """Forget TOPIC. Its messages stay in the log until retention removes them, and nobody reads them any more.
+    """Forget TOPIC. Its messages stay in the log until retention removes them.
 
-    Whoever sends to it makes it again, with the queues and offsets that it had.
+    Whoever sends to it or has a handler for it makes it again, with the queues and offsets that it had. As long as a
+    process has the store open, the messages are hidden then. When none has, they show again and are handled: to leave
+    them out for good, seek the groups of the topic to the latest message first.
     """
     with opened_admin(root) as admin:
         info = admin.topic(topic_name)
