@@ -9,6 +9,9 @@ a message: together they are :meth:`Cron.key`, one of the keys that the message 
 Expressions are those of ``crontab(5)``: minute, hour, day of month, month, day of week. Two rules of ``crontab(5)``
 hold although the trigger of APScheduler 3 has others: Sunday is both 0 and 7, and if both the day of month and the day
 of week are restricted, one match suffices.
+
+APScheduler computes what a wall clock shows at the ticks, without a time zone, and this module finds the moments at
+which the clock of the zone shows it. So the ticks of a night when the clocks change are the same whenever one asks.
 """
 
 # ruff: noqa: PLC0415 - APScheduler costs 60 ms that a process without schedules never needs
@@ -39,6 +42,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = datetime.timedelta(seconds=1)
 _LONGEST = datetime.timedelta(days=366)
 _INSTANT = datetime.timedelta(microseconds=1)
+_DAY = datetime.timedelta(days=1)
 _FIELDS = 5
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERED_DAYS = re.compile(r"(?:\*|(?P<first>\d)(?:-(?P<last>\d))?)(?:/(?P<step>\d+))?")
@@ -84,8 +88,9 @@ class Cron:
 
     def next_tick(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return the first tick after a time; None if the next thousands of years have no tick."""
-        trigger = _trigger(self.crontab, self.every, self.timezone)
-        return trigger.get_next_fire_time(None, after.astimezone(UTC) + _INSTANT)
+        zone = UTC if self.every is not None else _zone(self.timezone)
+        found = _next_moment(_trigger(self.crontab, self.every), zone, after.astimezone(UTC))
+        return None if found is None else found.astimezone(zone)
 
     def key(self, tick: datetime.datetime) -> str:
         """Return the key of a tick's message, such as ``cron-report-2026-11-21T21:30:00Z``."""
@@ -216,7 +221,8 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
 
 
 @cache
-def _trigger(crontab: str, every: datetime.timedelta | None, timezone: str) -> Trigger:
+def _trigger(crontab: str, every: datetime.timedelta | None) -> Trigger:
+    """Return what computes the ticks of a wall clock. The trigger takes the wall clock for one that shows UTC."""
     from apscheduler.triggers.cron import CronTrigger
     from apscheduler.triggers.interval import IntervalTrigger
 
@@ -224,8 +230,7 @@ def _trigger(crontab: str, every: datetime.timedelta | None, timezone: str) -> T
     if every is not None:
         found = IntervalTrigger(seconds=every.total_seconds(), start_date=_EPOCH, timezone=UTC)
         return found
-    zone = _zone(timezone)
-    alternatives = [CronTrigger.from_crontab(each, timezone=zone) for each in _alternatives(crontab)]
+    alternatives = [CronTrigger.from_crontab(each, timezone=UTC) for each in _alternatives(crontab)]
     found = alternatives[0]
     if len(alternatives) > 1:
         from apscheduler.triggers.combining import OrTrigger
@@ -257,3 +262,33 @@ def _named_days(part: str) -> str:
     if not days or days[-1] > 7:
         raise ValueError(f"{part!r} is not a day of week: 0 is Sunday, 6 Saturday, and 7 Sunday again")
     return ",".join(_WEEKDAYS[day % 7] for day in days)
+
+
+# --- wall clocks ----------------------------------------------------------------------------------
+
+
+def _next_moment(trigger: Trigger, zone: datetime.tzinfo, after: datetime.datetime) -> datetime.datetime | None:
+    """Return the first moment after another at which the clock of the zone shows a time of the trigger.
+
+    When the clocks change, what is later on the wall may be earlier in truth. So the search begins at the earliest that
+    a clock may show by now, and ends when no clock could show the time that follows before the moment that was found.
+    """
+    shown: datetime.datetime | None = after + min(_offsets(zone, after))
+    found: datetime.datetime | None = None
+    while shown is not None and (found is None or shown < found + max(_offsets(zone, found))):
+        shown = trigger.get_next_fire_time(None, shown + _INSTANT)
+        moments = [] if shown is None else [each for each in _moments(zone, shown) if each > after]
+        found = min(moments if found is None else [found, *moments], default=None)
+    return found
+
+
+def _moments(zone: datetime.tzinfo, shown: datetime.datetime) -> list[datetime.datetime]:
+    """Return when the clock shows a time: twice if it was set back, and as much later as it was set forward."""
+    first, second = (shown.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return [first, max(first, second)]
+
+
+def _offsets(zone: datetime.tzinfo, moment: datetime.datetime) -> list[datetime.timedelta]:
+    """Return how far the clock of the zone is ahead of UTC a day before, at, and a day after a moment."""
+    days = (moment - _DAY, moment, moment + _DAY)
+    return [day.astimezone(zone).utcoffset() or datetime.timedelta(0) for day in days]

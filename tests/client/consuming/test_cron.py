@@ -114,6 +114,26 @@ def test_of_ticks_that_nobody_saw_those_within_the_grace_are_sent_the_latest_or_
     assert sent(store) == expected
 
 
+@pytest.mark.guarantee("G36")
+@pytest.mark.parametrize(
+    ("zone", "crontab", "begin", "expected"),
+    [
+        ("Europe/Berlin", "30 2 * * *", "2026-03-29T00:50+00:00", ["03:30+0200"]),
+        ("America/Havana", "0 0 * * sun", "2026-03-08T04:50+00:00", ["01:00-0400"]),
+        ("Europe/Berlin", "30 2 * * *", "2026-10-25T00:20+00:00", ["02:30+0200", "02:30+0100"]),
+    ],
+)
+def test_who_looks_all_night_while_the_clocks_change_sends_what_is_planned(
+    store: MessageStore, zone: str, crontab: str, begin: str, expected: list[str]
+) -> None:
+    clock = Clock(datetime.datetime.fromisoformat(begin))
+    looking = Looking(store, clock, lambda tick: f"{tick:%H:%M%z}", crontab=crontab, timezone=zone)
+    for _ in range(160):
+        looking.look()
+        clock.now += 30 * SECOND
+    assert sent(store) == expected
+
+
 def test_a_tick_beyond_the_grace_is_over(store: MessageStore) -> None:
     clock = Clock(NOON + MINUTE)
     looking = Looking(store, clock)

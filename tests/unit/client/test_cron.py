@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import zoneinfo
 from collections.abc import Callable
 from typing import Any
 
@@ -69,6 +70,58 @@ def test_an_expression_is_read_in_its_time_zone_also_when_the_clocks_change() ->
         "2027-10-31 01:30:00",
         "2027-11-01 01:30:00",
     ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "crontab", "begin", "end"),
+    [
+        ("Europe/Berlin", "30 2 * * *", "2027-03-27 12:00", "2027-03-29 12:00"),
+        ("Europe/Berlin", "*/20 1-3 * * *", "2027-03-27 22:00", "2027-03-28 04:00"),
+        ("Europe/Berlin", "*/20 1-3 * * *", "2027-10-30 22:00", "2027-10-31 04:00"),
+        ("Australia/Lord_Howe", "*/10 1-2 * * *", "2026-10-03 13:00", "2026-10-03 17:00"),
+        ("Australia/Lord_Howe", "*/10 1-2 * * *", "2026-04-04 13:00", "2026-04-04 17:00"),
+        ("America/Havana", "30 0 * * *", "2026-03-07 12:00", "2026-03-09 12:00"),
+    ],
+)
+def test_the_ticks_are_the_same_whenever_one_asks_also_while_the_clocks_change(
+    zone: str, crontab: str, begin: str, end: str
+) -> None:
+    cron = cron_of(crontab, timezone=zone)
+    planned = list(cron.ticks(at(begin), at(end)))
+    moment = at(begin)
+    while moment < planned[-1]:
+        assert cron.next_tick(moment) == next(tick for tick in planned if tick > moment), moment
+        moment += MINUTE
+
+
+@pytest.mark.parametrize(
+    ("zone", "crontab", "night", "ticks"),
+    [
+        ("America/Havana", "0 0 * * sun", "2026-03-08", ["2026-03-08 05:00:00"]),
+        ("America/Havana", "30 0 * * *", "2026-03-08", ["2026-03-08 05:30:00"]),
+        ("Africa/Cairo", "0 0 * * *", "2026-04-24", ["2026-04-23 22:00:00"]),
+        ("Asia/Beirut", "0 0 * * *", "2026-03-29", ["2026-03-28 22:00:00"]),
+        ("America/Santiago", "0 0 * * *", "2026-09-06", ["2026-09-06 04:00:00"]),
+        # The clock skips half an hour here, and the time comes half an hour later
+        ("Australia/Lord_Howe", "15 2 * * *", "2026-10-04", ["2026-10-03 15:45:00"]),
+        # A time that stands for one that does not exist, and is one itself, comes once
+        ("Europe/Berlin", "30 2,3 * * *", "2026-03-29", ["2026-03-29 01:30:00"]),
+        # Of a time that exists twice the first comes after all earlier ones, and the second before all later ones
+        (
+            "Europe/Berlin",
+            "0,30 2 * * *",
+            "2026-10-25",
+            ["2026-10-25 00:00:00", "2026-10-25 00:30:00", "2026-10-25 01:00:00", "2026-10-25 01:30:00"],
+        ),
+    ],
+)
+def test_each_time_of_a_night_when_the_clocks_change_comes_also_where_they_change_at_midnight(
+    zone: str, crontab: str, night: str, ticks: list[str]
+) -> None:
+    begin = at(night).replace(tzinfo=zoneinfo.ZoneInfo(zone)) - 2 * 60 * MINUTE
+    end = at(night).replace(hour=6, tzinfo=zoneinfo.ZoneInfo(zone))
+    found = cron_of(crontab, timezone=zone).ticks(begin, end)
+    assert [f"{tick.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for tick in found] == ticks
 
 
 @pytest.mark.parametrize(
