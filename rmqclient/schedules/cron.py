@@ -8,7 +8,7 @@ a message: together they are :meth:`Cron.key`, one of the keys that the message 
 
 Expressions are those of ``crontab(5)``: minute, hour, day of month, month, day of week. Two rules of ``crontab(5)``
 hold although the trigger of APScheduler 3 has others: Sunday is both 0 and 7, and if both the day of month and the day
-of week are restricted, one match suffices.
+of week are restricted, one match suffices. A field that begins with a star is not restricted.
 
 APScheduler computes what a wall clock shows at the ticks, without a time zone, and this module finds the moments at
 which the clock of the zone shows it. So the ticks of a night when the clocks change are the same whenever one asks.
@@ -244,9 +244,9 @@ def _alternatives(crontab: str) -> list[str]:
     fields = crontab.split()
     if len(fields) != _FIELDS:
         raise ValueError(f"it has {len(fields)} fields instead of {_FIELDS}")
-    minute, hour, day, month, weekday = fields
-    weekday = ",".join(_named_days(part) for part in weekday.split(","))
-    if day.startswith("*") or weekday == "*":
+    minute, hour, day, month, numbered = fields
+    weekday = ",".join(_named_days(part) for part in numbered.split(","))
+    if day.startswith("*") or numbered.startswith("*"):
         return [f"{minute} {hour} {day} {month} {weekday}"]
     return [f"{minute} {hour} {day} {month} *", f"{minute} {hour} * {month} {weekday}"]
 

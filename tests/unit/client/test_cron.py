@@ -149,6 +149,12 @@ def test_of_a_day_of_month_and_a_day_of_week_one_must_match_as_in_crontab() -> N
     assert found == [6, 13, 15, 20, 27]
 
 
+@pytest.mark.parametrize("fields", ["1-14 * */7", "*/1 * 0", "1-14 * */7,0"])
+def test_a_day_that_is_written_with_a_star_restricts_the_other_one_as_in_crontab(fields: str) -> None:
+    found = cron_of(f"0 9 {fields}").ticks(at("2026-11-01"), at("2026-11-15"))
+    assert [tick.day for tick in found] == [1, 8]  # the Sundays
+
+
 def test_the_key_of_a_tick_is_the_same_in_every_zone() -> None:
     tick = at("2026-11-21 21:30")
     utc, berlin = cron_of("* * * * *"), cron_of("* * * * *", timezone="Europe/Berlin")
