@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import secrets
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -59,6 +60,9 @@ from rmqclient.message import Message
 
 PREFIX = "tasks-"
 """Before the name of a queue, that of its topic."""
+
+_LEAST, _MOST = -(2**63), 2**64 - 1
+"""The integers that the message of a task can hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,8 +149,14 @@ class RmqBackend(BaseTaskBackend):
             raise InvalidTask(f"Queue {task.queue_name!r} is not in QUEUES of {self.alias!r}: add it there.")
 
     def enqueue(self, task: Task, args: Iterable[Any], kwargs: dict[str, Any]) -> TaskResult:
-        """Send a task, by the present transaction or at once, and return its result, which is not there yet."""
+        """Send a task, by the present transaction or at once, and return its result, which is not there yet.
+
+        Raises InvalidTask, and ValueError for a number among the arguments that the worker would not get as it is.
+        """
         self.validate_task(task)
+        args = list(args)
+        _check_numbers("args", args, task)
+        _check_numbers("kwargs", kwargs, task)
         result = TaskResult(
             task=task,
             id=secrets.token_hex(16),
@@ -155,7 +165,7 @@ class RmqBackend(BaseTaskBackend):
             started_at=None,
             last_attempted_at=None,
             finished_at=None,
-            args=list(args),
+            args=args,
             kwargs=kwargs,
             backend=self.alias,
             errors=[],
@@ -213,6 +223,31 @@ class RmqBackend(BaseTaskBackend):
             from rmqclient.frameworks.django.outboxes import Outbox
 
             Outbox(self.settings.alias).add(message, deliver_at=deliver_at)
+
+
+def _check_numbers(where: str, given: Any, task: Task) -> None:
+    """Raise ValueError for a number, in what is given to a task or anywhere within, that the message cannot hold."""
+    problem = _problem(given)
+    if problem:
+        raise ValueError(f"{where} of {task.module_path} is {problem}: give it as a string, and read it in the task")
+    for key, value in _inner(given):
+        _check_numbers(f"{where}[{key!r}]", value, task)
+
+
+def _problem(given: Any) -> str:
+    """Say why JSON cannot hold a number; nothing if it can, or if there is no number."""
+    if isinstance(given, float) and not math.isfinite(given):
+        return f"{given}, which JSON does not have"
+    if isinstance(given, int) and not _LEAST <= given <= _MOST:
+        return f"an integer of {given.bit_length() + (given < 0)} bits, more than 64"
+    return ""
+
+
+def _inner(given: Any) -> Iterable[tuple[Any, Any]]:
+    """Return what a dictionary or a list holds, with its key or its place."""
+    if isinstance(given, dict):
+        return given.items()
+    return enumerate(given) if isinstance(given, list | tuple) else ()
 
 
 def _body(result: TaskResult) -> bytes:

@@ -175,6 +175,44 @@ def test_what_cannot_be_enqueued_is_refused(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
+    ("args", "kwargs", "said"),
+    [
+        ([float("nan")], {}, r"args\[0\] of examples.django_shop.shop.tasks.shout is nan"),
+        ([], {"word": float("-inf")}, r"kwargs\['word'\] of .* is -inf"),
+        ([{"sums": [1.5, (2, float("inf"))]}], {}, r"args\[0\]\['sums'\]\[1\]\[1\] of .* is inf"),
+        ([2**64], {}, r"args\[0\] of .* is an integer of 65 bits"),
+        ([-(2**63) - 1], {}, r"args\[0\] of .* is an integer of 65 bits"),
+    ],
+)
+def test_a_number_that_json_would_change_is_refused_and_nothing_is_written(
+    kit: Kit, args: list[Any], kwargs: dict[str, Any], said: str
+) -> None:
+    from examples.django_shop.shop.tasks import shout
+    from rmqclient.frameworks.django.models import TaskRecord
+    from rmqclient.frameworks.django.task_api import task_enqueued
+
+    with heard(task_enqueued) as enqueued, pytest.raises(ValueError, match=said):
+        shout.enqueue(*args, **kwargs)
+    assert (enqueued, TaskRecord.objects.count(), kit.sent("tasks-default")) == ([], 0, [])
+
+
+def test_the_largest_numbers_that_json_holds_arrive(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples.django_shop.shop.tasks import shout
+
+    monkeypatch.setattr(shout.func, "__code__", returned.__code__)
+    numbers = [2**64 - 1, -(2**63), 1.7976931348623157e308, True]
+    result = shout.enqueue(numbers)
+    kit.drain()
+    result.refresh()
+    assert result.return_value == numbers
+
+
+async def returned(word: object) -> object:
+    """Return what was given."""
+    return word
+
+
+@pytest.mark.parametrize(
     ("params", "problem"),
     [
         ({"OPTIONS": {"thread": 2}}, "use threads"),
