@@ -6,6 +6,7 @@ worker does, follows the same clock, and ends without running anything else of i
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from rmqclient.app import App
 from rmqclient.calling.hooks import hooks_of
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.failures.retry import retry_topic
-from rmqclient.handler import Handler
+from rmqclient.handler import Handler, is_async
 from rmqclient.names import function_name
 from rmqclient.store import MessageStore, crash_points
 from rmqclient.store.crash_points import CrashPoint
@@ -149,13 +150,22 @@ def _dying(handler: Handler, passes: int) -> Handler:
     left = [passes]
     function = handler.function
 
-    def die(given: Any) -> object:
+    def count() -> None:
         if left[0] == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         left[0] -= 1
-        return function(given)
 
-    return replace(handler, function=die)
+    @functools.wraps(function)
+    def die(*given: Any, **named: Any) -> Any:
+        count()
+        return function(*given, **named)
+
+    @functools.wraps(function)
+    async def die_async(*given: Any, **named: Any) -> Any:
+        count()
+        return await function(*given, **named)
+
+    return replace(handler, function=die_async if is_async(function) else die)
 
 
 def _forked(do: Callable[[], int]) -> int:

@@ -53,6 +53,28 @@ def test_a_worker_may_be_killed_in_the_call_of_a_handler_or_at_a_later_pass_of_a
     kit.assert_sent("invoices", {"attempt": 1}, times=3)
 
 
+def test_the_calls_before_the_one_that_is_killed_get_what_their_handler_takes(rmq: Rmq) -> None:
+    app = App()
+
+    @app.handler("orders", group="billing")
+    def bill(order: dict[str, int], message: ReceivedMessage) -> None:
+        with Producer(app.root) as producer:
+            producer.send(Message("invoices", {"order": order["id"]}))
+
+    @app.handler("parcels", group="shipping")
+    async def ship(parcel: dict[str, int]) -> None:
+        with Producer(app.root) as producer:
+            producer.send(Message("labels", {"parcel": parcel["id"]}))
+
+    kit = rmq(app)
+    for topic, handler, sent in (("orders", bill, "invoices"), ("parcels", ship, "labels")):
+        for number in (1, 2):
+            kit.send(topic, {"id": number})
+        kit.crash_here(handler, passes=1)
+        assert len(kit.sent(sent)) == 1
+    assert kit.drain().failed == 0
+
+
 def test_a_point_that_nobody_comes_to_is_told(rmq: Rmq, app: App) -> None:
     kit = rmq(app)
     with pytest.raises(AssertionError, match=r"did not come to .*ACK_LOCKED.*nothing to do"):
