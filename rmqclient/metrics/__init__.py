@@ -11,8 +11,9 @@
 A sampler opens no store: it maps the runtime file for reading, takes no lock and changes nothing.
 
 For Prometheus, ``families`` declares every metric, ``readings`` makes them of a sample, ``source`` reads them again and
-again; ``text``, ``listener`` and ``collector`` show them. ``totals`` sums up by topic and by group, ``letters`` counts
-the dead letters that wait; the rows of a sample are :mod:`rmqclient.store.samples.sample`.
+again, and ``retried`` keeps one counter from falling meanwhile; ``text``, ``listener`` and ``collector`` show them.
+``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; the rows of a sample are
+:mod:`rmqclient.store.samples.sample`.
 """
 
 from rmqclient.metrics.collector import StoreCollector, collect

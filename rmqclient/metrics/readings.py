@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, OF_CLUSTERS, PER_QUEUE, Family, Metric
+from rmqclient.metrics.retried import Retried
 from rmqclient.metrics.topics import has_copies, is_of_application, is_system
 from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
 from rmqclient.names import RETRY_PREFIX, group_and_member
@@ -36,12 +37,12 @@ class Shown:
 USUAL: Final = Shown()
 
 
-def readings(sample: Sample, root: Path, shown: Shown) -> list[Family]:
-    """Return the families of a sample of the store in ``root``."""
+def readings(sample: Sample, root: Path, shown: Shown, retried: Retried) -> list[Family]:
+    """Return the families of a sample of the store in ``root``; ``retried`` knows those before."""
     families = _empty()
     add = _Adding(families)
     _add_topics(add, sample)
-    _add_groups(add, sample)
+    _add_groups(add, sample, retried)
     _add_handling(families, sample)
     _add_timer_and_disk(add, sample)
     _add_workers(add, sample.workers)
@@ -95,7 +96,7 @@ def _add_topics(add: _Add, sample: Sample) -> None:
     add("rocketmq_topic_number", sum(map(is_of_application, topics)))
 
 
-def _add_groups(add: _Add, sample: Sample) -> None:
+def _add_groups(add: _Add, sample: Sample, retried: Retried) -> None:
     members: dict[str, set[str]] = {}
     topics_of: dict[str, set[str]] = {}
     for member in sample.members:
@@ -110,6 +111,7 @@ def _add_groups(add: _Add, sample: Sample) -> None:
     for (group, topic), totals in groups.items():
         _add_rocketmq_group(add, sample, group, topic, totals)
         _add_group(add, group, topic, totals)
+        add("rmq_retried_total", retried.shown(group, topic, totals), group, topic)
         add("rmq_call_age_seconds", ages.get((group, topic), 0.0), group, topic)
         state = "paused" if totals.paused else "running" if topic in topics_of.get(group, ()) else "no members"
         for each in _GROUP_STATES:
@@ -137,7 +139,6 @@ def _add_rocketmq_group(add: _Add, sample: Sample, group: str, topic: str, total
 def _add_group(add: _Add, group: str, topic: str, totals: GroupTotals) -> None:
     add("rmq_handled_total", totals.handled, group, topic)
     add("rmq_failed_total", totals.failed, group, topic)
-    add("rmq_retried_total", max(0, totals.failed - totals.dead_lettered), group, topic)
     add("rmq_dead_lettered_total", totals.dead_lettered, group, topic)
     add("rmq_skipped_total", totals.skipped, group, topic)
     add("rmq_lost_total", totals.lost, group, topic)

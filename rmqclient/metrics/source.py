@@ -10,6 +10,7 @@ from typing import Self
 from rmqclient.admin.workers import workers_of_cluster
 from rmqclient.metrics.families import Family
 from rmqclient.metrics.readings import USUAL, Shown, readings, readings_of_workers
+from rmqclient.metrics.retried import Retried
 from rmqclient.place import scheme_of, shown
 from rmqclient.store.samples.sampler import Sampler
 
@@ -23,6 +24,7 @@ class Source:
         self._place = str(place)
         self._sampler = None if scheme_of(place) else Sampler(place)
         self._shown = shown
+        self._retried = Retried()
 
     def read(self) -> list[Family]:
         """Return the metrics as they are now. Raises as :meth:`Sampler.sample`, OSError, and InvalidURL for a URL."""
@@ -35,7 +37,7 @@ class Source:
 
     def _read(self) -> list[Family]:
         if self._sampler is not None:
-            return readings(self._sampler.sample(), self._sampler.root, self._shown)
+            return readings(self._sampler.sample(), self._sampler.root, self._shown, self._retried)
         return readings_of_workers(workers_of_cluster(self._place).all(), shown(self._place), self._shown)
 
     def __enter__(self) -> Self:

@@ -66,9 +66,14 @@ def totals(sampler: Sampler) -> GroupTotals:
 
 
 def retried(root: Path) -> float:
-    """Return what a scrape shows."""
+    """Return what a first scrape shows."""
     with Source(root) as source:
-        (family,) = (each for each in source.read() if each.metric.name == "rmq_retried_total")
+        return scraped(source)
+
+
+def scraped(source: Source) -> float:
+    """Return what the next scrape shows."""
+    (family,) = (each for each in source.read() if each.metric.name == "rmq_retried_total")
     return sum(point.value for point in family.points if point.labels["topic"] == "orders")
 
 
@@ -141,3 +146,32 @@ def test_a_dead_letter_that_comes_while_a_sample_is_taken_takes_nothing_from_the
 
         # Then no sample shows fewer that were tried again
         assert retried(root) >= 1
+
+
+def test_a_scrape_between_a_failure_and_its_dead_letter_is_followed_by_none_that_shows_fewer(root: Path) -> None:
+    # Given a group one of whose messages was tried again
+    sent(root)
+    with open_store(root, housekeeping=False) as store, Source(root) as source:
+        slot = store.groups.find_or_add("billing", store.topics.slot(MessageQueue("orders", 0)), 0)
+        slot.add("failed", 1)
+        assert scraped(source) == 1
+
+        # When a scrape comes after the failure of another one, and before that becomes a dead letter
+        slot.add("failed", 1)
+        between = scraped(source)
+        slot.count_dead_letter(1_000)
+
+        # Then no later scrape shows fewer, and attempts that are tried again count on from there
+        assert scraped(source) == between == 2
+        slot.add("failed", 2)
+        assert scraped(source) == 3
+
+
+def test_the_retried_begin_anew_with_a_store_that_does(root: Path) -> None:
+    sent(root)
+    with open_store(root, housekeeping=False) as store, Source(root) as source:
+        slot = store.groups.find_or_add("billing", store.topics.slot(MessageQueue("orders", 0)), 0)
+        slot.add("failed", 3)
+        assert scraped(source) == 3
+        slot.store("failed", 1)
+        assert scraped(source) == 1
