@@ -50,6 +50,10 @@ class WorkerExit(enum.IntEnum):
     UNFINISHED = 75
     """The worker was told to stop, but messages were still in flight at its deadline. They are delivered again."""
 
+    NAME_TAKEN = 76
+    """Another process has the worker's member name, as one does that outlives its supervisor until it has finished. The
+    supervisor tries again."""
+
     REFUSED = 77
     """A group refused the worker, because its subscription differs from the members'. Another try would end the same
     way."""
@@ -69,6 +73,7 @@ _WORDS = {
     WorkerExit.STOPPED: "stopped, nothing left in flight",
     WorkerExit.FAILED: "failed, exit code 1",
     WorkerExit.UNFINISHED: "stopped at its deadline with messages in flight",
+    WorkerExit.NAME_TAKEN: "another process has its member name, see the log above",
     WorkerExit.REFUSED: "refused by a group whose members have another subscription, see the log above",
     WorkerExit.CANNOT_BOOT: "its handlers cannot be loaded",
 }

@@ -19,6 +19,7 @@ from rmqclient.workers.exit_codes import WorkerExit, in_words
         (0, "stopped, nothing left in flight"),
         (WorkerExit.UNFINISHED, "stopped at its deadline with messages in flight"),
         (WorkerExit.CANNOT_BOOT, "its handlers cannot be loaded"),
+        (WorkerExit.NAME_TAKEN, "another process has its member name, see the log above"),
         (WorkerExit.REFUSED, "refused by a group whose members have another subscription, see the log above"),
         (7, "exit code 7"),
         (255, "exit code 255, or its fork server was killed"),

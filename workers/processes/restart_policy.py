@@ -5,7 +5,8 @@ that died together do not start together. A minute of health forgets all failure
 
 A worker is in a **crash loop**, and is then started only at the longest delay, after one of these:
 
-- 5 failures in a row before it was ever ready: the cause does not depend on a message;
+- 5 failures in a row before it was ever ready: the cause does not depend on a message. A name that another process
+  still has does not count: that one may be about to end;
 - 20 failures in a row, each after less than 10 s of health. That number is above the 16 delivery attempts that
   RocketMQ allows a message: one message that kills its process may use all its attempts, and does not stop the
   worker that meanwhile handles the others.

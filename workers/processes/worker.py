@@ -36,7 +36,7 @@ import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.errors import HandlerError, MembershipRefused, QueueError
+from rmqclient.errors import ClientIdInUse, HandlerError, MembershipRefused, QueueError
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
@@ -115,6 +115,9 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
             slot = workers.attach(boot.slot)
             with Heartbeat(slot, consumer) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
+    except ClientIdInUse as error:
+        _log.error("%s: %s", type(error).__name__, error)
+        return WorkerExit.NAME_TAKEN
     except MembershipRefused as error:
         _log.error("%s: %s", type(error).__name__, error)
         return WorkerExit.REFUSED

@@ -277,6 +277,8 @@ def _to_be_restarted(worker: Worker, code: int | None, jitter: float, now: float
     healthy_s = worker.healthy_s
     if worker.phase is Phase.READY and worker.ready_at is not None:
         healthy_s = now - worker.ready_at
+    elif code == WorkerExit.NAME_TAKEN:
+        healthy_s = 0.0  # no failed boot: it can be ready when the name is free
     restart = worker.limits.restart.after_failure(worker.history, healthy_s=healthy_s, jitter=jitter)
     text = f"{in_words(code)}; starting it again in {restart.delay_s:.1f} s"
     if restart.crash_loop:
