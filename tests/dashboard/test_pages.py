@@ -112,6 +112,8 @@ def test_a_search_finds_by_key_id_place_time_and_content(store: Path, sent: Send
         ("topic=orders&where=body.[", "is not JMESPath"),
         ("topic=orders&place=7", "write queue:offset"),
         ("topic=orders&since=yesterday", "2h for two hours ago"),
+        (f"topic=orders&since={'9' * 400}d", "2h for two hours ago"),
+        ("topic=orders&since=9999999999999d", "2h for two hours ago"),
         ("topic=orders&limit=501", "1 to 500"),
         ("topic=nosuch", "nosuch"),
     ],
@@ -119,6 +121,15 @@ def test_a_search_finds_by_key_id_place_time_and_content(store: Path, sent: Send
 def test_a_wrong_filter_is_told_beside_the_form_that_keeps_it(store: Path, query: str, told: str) -> None:
     with visitor(store) as browser:
         assert told in text_of(page(browser, f"/messages?{query}"))
+
+
+@pytest.mark.parametrize("to", ["9" * 400 + "d", "9999999999999d", "10000000d", "0001-01-01T00:00"])
+def test_a_time_outside_the_calendar_moves_no_group(store: Path, to: str) -> None:
+    consume(store, 12)
+    with visitor(store, allow_actions=True) as browser:
+        assert "2h for two hours ago" in text_of(page(browser, f"/groups/billing/seek?topic=orders&to={to}"))
+        posted = {"form_token": form_token(browser), "topic": "orders", "to": to, "queue": ""}
+        assert browser.post("/groups/billing/seek", data=posted, headers=OWN).status_code == 400
 
 
 def test_what_was_found_is_saved_as_json_lines(store: Path) -> None:

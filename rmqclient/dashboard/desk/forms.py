@@ -87,16 +87,22 @@ def asked_number(request: Request, name: str, default: int, most: int) -> int:
 def moment(text: str) -> int | None:
     """Return a time in ms since 1970: ``2h`` is two hours ago, other text is ISO 8601; None without text.
 
-    Raises WrongInput. A time without a zone is one of this host.
+    Raises WrongInput, also for a time outside the calendar. A time without a zone is one of this host.
     """
     if not text:
         return None
-    if found := _AGE.fullmatch(text):
-        return round((time.time() - float(found[1]) * _SECONDS[found[2]]) * 1000)
     try:
-        return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
+        found = round(_seconds(text) * 1000)
+        datetime.datetime.fromtimestamp(found / 1000, datetime.UTC)
+    except (ValueError, OverflowError, OSError) as error:
         raise WrongInput(f"time {text!r}: write 2h for two hours ago, or 2026-01-31T12:00") from error
+    return found
+
+
+def _seconds(text: str) -> float:
+    if found := _AGE.fullmatch(text):
+        return time.time() - float(found[1]) * _SECONDS[found[2]]
+    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def position(text: str) -> Position:
