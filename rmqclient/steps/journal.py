@@ -16,11 +16,13 @@ acknowledgement
 the copy of a message that failed, and   both: the message that is delivered again gives way, and no second copy is
 the acknowledgement                      stored beside the one that goes on
 a signal and the waking of its message   the signal, whose sender was not told that it is stored; the wait ends with its
-                                         time limit, or when the sender tries again
+                                         time limit, or when the sender tries again. Until then retention may remove it
 =======================================  ==============================================================================
 
 A message that begins to wait looks for its signal once more when its copy is stored, and a signal that is stored looks
-for a copy that waits. So one of them sees the other. Both may deliver the copy: the timer lets one of them.
+for a copy that waits. So one of them sees the other. Both may deliver the copy: the timer lets one of them. In the same
+way one of them stores the signal once more in the timer, until the message comes again, or both do:
+:meth:`Journal.keep_signals`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from dataclasses import replace
 from rmqclient.failures.retry import flush, retry_topic, waiting_properties
 from rmqclient.local.backend import LocalBackend
 from rmqclient.message import MessageQueue, ReceivedMessage
-from rmqclient.names import STEPS_PREFIX
+from rmqclient.names import RETRY_PREFIX, STEPS_PREFIX
 from rmqclient.steps.ends import MovedOn
 from rmqclient.steps.record import Key, Record
 from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, Durability, clock
@@ -62,7 +64,7 @@ class Journal:
     def find(self, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
         """Return the records of a message. Raises as a read of the index, and StoreBusy.
 
-        Only of a copy that was stored for a later delivery, records may wait in the timer.
+        Only of a message that was stored for a later delivery, records may wait in the timer.
         """
         self._backend.settle()
         found: dict[Key, Record] = {}
@@ -96,12 +98,34 @@ class Journal:
 
     def keep(self, message_id: str, records: Collection[Record], until_ms: int) -> None:
         """Let records outlive retention until a time, if that may remove them before. Raises as a send."""
-        reserved_ms = self._backend.config.retention.file_reserved_hours * _MS_PER_HOUR
         oldest = min((record.stored_ms for record in records), default=until_ms)
-        if until_ms - oldest < reserved_ms // 4:
+        if not self._is_long(oldest, until_ms):
             return
         for record in sorted(records, key=lambda each: each.place):
             self._sender.append(record.message(self._topic, message_id), None, 0, until_ms)
+
+    def keep_signals(self, message_id: str) -> None:
+        """Let the signals of a message that comes again later outlive retention until then. Raises as a send.
+
+        What was stored of it before it began to wait is kept already, and so is what an earlier call has kept.
+        """
+        newest = max(self._waiting(message_id), key=lambda copy: copy.commit_log_offset, default=None)
+        if newest is None or (until_ms := newest.tags_code) <= clock.wall_ms():
+            return
+        kept = {
+            record.place
+            for message in self._records_in_timer(message_id)
+            if message.tags_code >= until_ms and (record := Record.of(message)) is not None
+        }
+        signals = [each for each in self.find(message_id).values() if not each.number and each.place not in kept]
+        if signals:
+            self.keep(message_id, signals, until_ms)
+            flush(self._backend, self._sender, None)
+
+    def keep_late_signals(self, message_id: str, until_ms: int) -> None:
+        """Do so for those that came while the message was handled, when its copy is stored. Raises as a send."""
+        if self._is_long(clock.wall_ms(), until_ms):
+            self.keep_signals(message_id)
 
     def postpone(
         self, message: ReceivedMessage, records: Collection[Record], due_ms: int, waits_for: str | None
@@ -122,6 +146,7 @@ class Journal:
             due_ms=due_ms,
         )
         flush(self._backend, self._sender, sent)
+        self.keep_late_signals(message_id, due_ms)
         if waits_for is not None:
             self.wake(message_id)
 
@@ -138,6 +163,14 @@ class Journal:
                     flush(self._backend, self._sender, sent)
                     return True
         return False
+
+    def look_after(self, message_id: str) -> bool:
+        """Do for a message what a stored signal asks for: keep that, and wake the message; tell whether this did.
+
+        Raises as a send.
+        """
+        self.keep_signals(message_id)
+        return self.wake(message_id)
 
     def later_copy(self, message: ReceivedMessage) -> ReceivedMessage | None:
         """Return the newest copy of a message that was stored after it, waiting or delivered; None without one."""
@@ -167,7 +200,7 @@ class Journal:
         copy = self.later_copy(message)
         if copy is None or self.is_finished(copy):
             return None
-        return MovedOn("a later copy of the message goes on", lambda: self.wake(id_of(message)))
+        return MovedOn("a later copy of the message goes on", lambda: self.look_after(id_of(message)))
 
     @property
     def is_begun(self) -> bool:
@@ -178,9 +211,25 @@ class Journal:
         yield from self._by_key(self._topic, message_id, _MOST_RECORDS)
         if not is_copy:
             return
+        yield from self._records_in_timer(message_id)
+
+    def _records_in_timer(self, message_id: str) -> Iterator[ReceivedMessage]:
         for message in self._by_key(TIMER_TOPIC, message_id, _MOST_RECORDS):
             if message.properties.get("REAL_TOPIC") == self._topic:
                 yield message
+
+    def _waiting(self, message_id: str) -> Iterator[ReceivedMessage]:
+        """Yield what waits, or waited, to be delivered to this group under an id: a copy, or the delayed message."""
+        for topic in (TIMER_TOPIC, SCHEDULE_TOPIC):
+            for message in self._by_key(topic, message_id, _MOST_COPIES):
+                place = message.properties.get("REAL_TOPIC", self._topic)
+                is_elsewhere = place.startswith(RETRY_PREFIX) and place != self._retry_topic
+                if message.message_id == message_id and place != self._topic and not is_elsewhere:
+                    yield message
+
+    def _is_long(self, since_ms: int, until_ms: int) -> bool:
+        """Tell whether retention may remove what was stored at a time before another one."""
+        return until_ms - since_ms >= self._backend.config.retention.file_reserved_hours * _MS_PER_HOUR // 4
 
     def _copies(self, topic: str, message_id: str) -> Iterator[ReceivedMessage]:
         """Yield the copies of a message, for this group, that stand in a topic."""

@@ -20,4 +20,4 @@ def signal(backend: Backend, group: str, message_id: str, name: str, payload: ob
         raise StepError(f"no message has the id {message_id!r}: give the message_id of the message that waits")
     form, body, _ = coding_of(type(payload)).encoded(f"signal {check_name(name)!r}", payload, journal.limit)
     journal.add(id_of(message), Record(kind="signal", name=name, form=form, body=body))
-    return journal.wake(id_of(message))
+    return journal.look_after(id_of(message))

@@ -58,7 +58,7 @@ class Steps:
         self._grant = grant
         self._no_pause = no_pause
         self._id = id_of(message)
-        self._is_copy = "RETRY_TOPIC" in message.properties
+        self._is_copy = not message.properties.keys().isdisjoint(("RETRY_TOPIC", "REAL_TOPIC"))
         self._stored = journal.find(self._id, is_copy=self._is_copy)
         self._at = {record.number: record for record in self._stored.values() if record.number}
         self._asked: set[Key] = set()
@@ -227,6 +227,10 @@ class Steps:
     def keep(self, until_ms: int) -> None:
         """Let what is stored outlive retention until a time. Raises as a send."""
         self._journal.keep(self._id, self._stored.values(), until_ms)
+
+    def keep_late_signals(self, until_ms: int) -> None:
+        """Do so for the signals that came during the call, when its message is stored again. Raises as a send."""
+        self._journal.keep_late_signals(self._id, until_ms)
 
     def _add(self, record: Record, *, lasting: bool = True) -> None:
         self._stored[record.key] = self._journal.add(self._id, record, lasting=lasting)

@@ -19,6 +19,7 @@ from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import Lost, StepsEnd
 from rmqclient.steps.keeper import Keeper
+from rmqclient.steps.steps import Steps
 from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
 
@@ -93,12 +94,6 @@ class SendBack:
         if isinstance(end, Lost) or not self._acknowledger.give_back(queue, [message], dead_lettered=False):
             self._acknowledger.refused(queue)
         return True
-
-    def _keep_steps(self, message: ReceivedMessage) -> None:
-        """Let what is stored of the message's steps outlive the delay of its retry. Raises as a send."""
-        steps = begun_steps(message)
-        if steps is not None:
-            steps.keep(clock.wall_ms() + round(self._failures.policy.delay_s(message.delivery_attempt) * 1_000))
 
     def unopened(self, queue: ConcurrentQueue, batch: ReceivedMessage, error: BaseException) -> None:
         """Send back a compressed batch that cannot be opened, as one message whose handler raised ``error``."""
@@ -191,8 +186,20 @@ class SendBack:
         if end is not None:
             end.store()
             return Outcome.RETRY
-        self._keep_steps(message)
-        return self._failures.send_back(message, failure, *earlier)
+        steps = begun_steps(message)
+        if steps is None:
+            return self._failures.send_back(message, failure, *earlier)
+        return self._store_with_steps(steps, message, failure, *earlier)
+
+    def _store_with_steps(
+        self, steps: Steps, message: ReceivedMessage, failure: Failure, *earlier: Failure
+    ) -> Outcome | None:
+        """Store a message, and let what is stored of its steps outlive the delay of its retry. Raises as a send."""
+        until_ms = clock.wall_ms() + round(self._failures.policy.delay_s(message.delivery_attempt) * 1_000)
+        steps.keep(until_ms)
+        outcome = self._failures.send_back(message, failure, *earlier)
+        steps.keep_late_signals(until_ms)
+        return outcome
 
     def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage, outcome: Outcome | None) -> bool:
         if outcome is None:

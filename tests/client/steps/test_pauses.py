@@ -284,6 +284,117 @@ def test_what_a_sleeping_message_has_finished_outlives_retention(rmq: Rmq) -> No
     assert ran == ["charge", "ship"]
 
 
+def wait_for_another(message: ReceivedMessage) -> None:
+    message.steps.wait_for("packed", timeout=timedelta(days=5))
+
+
+def sleep_long(message: ReceivedMessage) -> None:
+    message.steps.sleep(days=5)
+
+
+def fail_once(message: ReceivedMessage) -> None:
+    message.steps("look", int)
+    if message.delivery_attempt == 1:
+        raise ConnectionError
+
+
+@pytest.mark.guarantee("G65")
+@pytest.mark.parametrize(
+    ("first", "delay"),
+    [(wait_for_another, None), (sleep_long, None), (fail_once, None), (id, timedelta(days=5))],
+    ids=["waits for another one", "sleeps", "failed", "is delayed"],
+)
+def test_a_signal_that_came_early_outlives_retention(
+    rmq: Rmq, first: Callable[[ReceivedMessage], object], delay: timedelta | None
+) -> None:
+    # Given a message that comes again after longer than the store keeps its files
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(timedelta(days=5),)))
+    def bill(message: ReceivedMessage) -> None:
+        with suppress(SignalTimeout):
+            first(message)
+        seen.append(message.steps.wait_for("approved", timeout=timedelta(days=1)))
+
+    kit = rmq(app, config=SHORT)
+    sent = kit.send("orders", delay=delay)
+    kit.drain(raises=False)
+
+    # When retention has removed the signal that came meanwhile
+    for payload in ("yes", "no"):
+        assert not kit.producer.signal(sent.message_id, "approved", payload, group="billing")
+    forget(kit, days=3)
+
+    # Then the message gets it nevertheless
+    kit.advance(days=3)
+    kit.drain()
+    assert seen == ["yes"]
+    assert len([each for each in kit.sent("%STEPS%billing") if b"yes" in each.body]) == 1, "it was kept once"
+
+
+@pytest.mark.guarantee("G65")
+def test_a_signal_that_comes_while_the_handler_fails_outlives_retention(rmq: Rmq) -> None:
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing", retry=RetryPolicy(delays=(timedelta(days=5),)))
+    def bill(message: ReceivedMessage) -> None:
+        step = message.steps
+        if message.delivery_attempt == 1:
+            kit.producer.signal(message.message_id, "approved", "yes", group="billing")
+            raise ConnectionError
+        seen.append(step.wait_for("approved", timeout=timedelta(days=1)))
+
+    kit = rmq(app, config=SHORT)
+    kit.send("orders")
+    kit.drain(raises=False)
+    forget(kit, days=3)
+    kit.advance(days=3)
+    kit.drain()
+    assert seen == ["yes"]
+
+
+@pytest.mark.guarantee("G65")
+@pytest.mark.parametrize("goes_on", [True, False], ids=["goes on", "is stopped behind its copy"])
+def test_a_signal_that_comes_while_the_message_falls_asleep_outlives_retention(
+    rmq: Rmq, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+) -> None:
+    # Given a signal that is stored after the handler looked for it, and before the copy that sleeps is stored
+    app, seen = App(), list[object]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        sleep_long(message)
+        seen.append(message.steps.wait_for("approved", timeout=timedelta(days=1)))
+
+    kit = rmq(app, config=SHORT)
+    sent = kit.send("orders")
+    keep = Journal.keep_late_signals
+    store = Paused.store
+
+    def store_late(end: Paused) -> None:
+        kit.producer.signal(sent.message_id, "approved", "yes", group="billing")
+        store(end)
+
+    def keep_late(journal: Journal, message_id: str, until_ms: int) -> None:
+        monkeypatch.setattr(Journal, "keep_late_signals", keep)
+        if not goes_on:
+            raise OSError("stopped")
+        keep(journal, message_id, until_ms)
+
+    monkeypatch.setattr(Paused, "store", store_late)
+    monkeypatch.setattr(Journal, "keep_late_signals", keep_late)
+    kit.drain()
+    monkeypatch.setattr(Paused, "store", store)
+    kit.advance(minutes=1)
+    kit.drain()
+
+    # Then the message that wakes up when retention has removed it gets it nevertheless
+    forget(kit, days=3)
+    kit.advance(days=3)
+    kit.drain()
+    assert seen == ["yes"]
+
+
 @pytest.mark.guarantee("G66")
 def test_a_message_of_a_compact_topic_that_outlived_its_results_runs_no_step_again(rmq: Rmq) -> None:
     # Given a message of a compact topic whose step is done

@@ -115,6 +115,22 @@ FAULTS = [
         select="outlives_retention",
     ),
     Fault(
+        name="retention takes a signal that comes while its message falls asleep",
+        file="rmqclient/steps/journal.py",
+        old="        self.keep_late_signals(message_id, due_ms)\n",
+        new="",
+        tests="tests/client/steps/test_pauses.py",
+        select="falls_asleep",
+    ),
+    Fault(
+        name="retention takes a signal whose message was left over by a kill",
+        file="rmqclient/steps/journal.py",
+        old="lambda: self.look_after(id_of(message))",
+        new="lambda: self.wake(id_of(message))",
+        tests="tests/client/steps/test_pauses.py",
+        select="falls_asleep",
+    ),
+    Fault(
         name="the next step begins before a result is on the disk",
         file="rmqclient/steps/journal.py",
         old="        if lasting:\n            flush(self._backend, self._sender, sent)\n",
