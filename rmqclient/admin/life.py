@@ -16,7 +16,7 @@ from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
-from rmqclient.steps.journal import COUNT, id_of
+from rmqclient.steps.journal import PAUSED, id_of
 from rmqclient.steps.record import Record
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
@@ -157,7 +157,7 @@ def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
 
 def _event(copy: ReceivedMessage) -> str:
     if copy.topic.startswith(RETRY_PREFIX):
-        return "woken" if COUNT in copy.properties else "retry stored"
+        return "woken" if PAUSED in copy.properties else "retry stored"
     return "dead letter" if copy.topic.startswith(DEAD_LETTER_PREFIX) else "stored"
 
 

@@ -12,6 +12,7 @@ handler fails is logged and dropped (ConsumeMessageConcurrentlyService.processCo
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import Failure
@@ -51,8 +52,11 @@ class DroppedFailures:
         self.client_id = client_id
         self._group = group
 
-    def send_back(self, message: ReceivedMessage, failure: Failure, *_before: Failure) -> None:
+    def send_back(
+        self, message: ReceivedMessage, failure: Failure, *_before: Failure, marks: Mapping[str, str] | None = None
+    ) -> None:
         """Log a message that failed, which is then acknowledged."""
+        del marks  # no copy of it is stored
         _log.error(
             "group %s: message %s (%s, queue %d, offset %d) failed and is dropped, as broadcast messages are: %s: %s",
             self._group, message.message_id, message.topic, message.queue_id, message.queue_offset,

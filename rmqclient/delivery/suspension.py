@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 
-from rmqclient.calling.current import fields_of
+from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
@@ -73,7 +73,8 @@ class Suspension:
         """Store the dead letters. False when they cannot be stored: the messages are held, so no message is lost."""
         try:
             for message in messages:
-                self._retries.dead_letter(message, failure)
+                steps = begun_steps(message)
+                self._retries.dead_letter(message, failure, marks=None if steps is None else steps.count())
         except (QueueError, OSError, MemoryError) as error:
             _log.error("group %s: a dead letter cannot be stored, trying again: %s", self._group, error)
             return False

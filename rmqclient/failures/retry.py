@@ -12,6 +12,7 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 ``DLQ_ORIGIN_TOPIC``     of a dead letter, as ``RETRY_TOPIC`` [RocketMQ 5]
 ``DLQ_ORIGIN_MESSAGE_ID``  of a dead letter, as ``ORIGIN_MESSAGE_ID`` [RocketMQ 5]
 ``RMQ_FAILURES``         what failed when, see :mod:`rmqclient.failures.failure`
+``RMQ_STEPS_DONE``       of a message with durable steps: the group, and how many of them are stored
 =======================  ==========================================================================================
 
 ``reconsume_times`` of the copy is the number of attempts so far. The unique id stays the same.
@@ -20,6 +21,7 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
@@ -167,17 +169,19 @@ class Retries:
         self._group = group
         self._sender: Sender | None = None
 
-    def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
+    def send_back(
+        self, message: ReceivedMessage, failure: Failure, *before: Failure, marks: Mapping[str, str] | None = None
+    ) -> Outcome:
         """Store a message for its next attempt or as a dead letter, as the policy says; then it may be acknowledged.
 
-        ``before`` are earlier failures that are missing from its history. Raises what
+        ``before`` are earlier failures that are missing from its history, ``marks`` properties to set. Raises what
         :meth:`rmqclient.sending.producer.Producer.send` raises; then it must not be acknowledged.
         """
         if failure.is_passed_on:
             return self._pass_on(message, failure)
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
-            return self.dead_letter(message, failure, *before)
-        properties = self._properties(message, (*before, failure))
+            return self.dead_letter(message, failure, *before, marks=marks)
+        properties = self._properties(message, (*before, failure), marks)
         level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
         if not level:
             properties = _without_wait(properties)
@@ -185,9 +189,11 @@ class Retries:
         self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
         return Outcome.RETRY
 
-    def dead_letter(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome:
+    def dead_letter(
+        self, message: ReceivedMessage, failure: Failure, *before: Failure, marks: Mapping[str, str] | None = None
+    ) -> Outcome:
         """Store a message as a dead letter; then it may be acknowledged. Raises as :meth:`send_back`."""
-        properties = self._properties(message, (*before, failure))
+        properties = self._properties(message, (*before, failure), marks)
         properties |= {
             "DELAY": "0",
             "DLQ_ORIGIN_TOPIC": origin_topic(message),
@@ -204,8 +210,10 @@ class Retries:
         return Outcome.RETRY
 
     @staticmethod
-    def _properties(message: ReceivedMessage, failures: tuple[Failure, ...]) -> dict[str, str]:
-        return with_failures({**message.properties, **_origin(message)}, failures)
+    def _properties(
+        message: ReceivedMessage, failures: tuple[Failure, ...], marks: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        return with_failures({**message.properties, **_origin(message), **(marks or {})}, failures)
 
     def _append(
         self,

@@ -39,8 +39,10 @@ from rmqclient.steps.record import Key, Record
 from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, Durability, clock
 from rmqclient.store.log.query import END_OF_TIME
 
-COUNT = "RMQ_STEPS"
-"""Property of a copy that waits: the group, and how many records its message had."""
+COUNT = "RMQ_STEPS_DONE"
+"""Property of a copy for a later delivery: the group, and how many steps, sleeps and waits its message had."""
+PAUSED = "RMQ_STEPS"
+"""Property of a copy that waits: the group."""
 WAITS_FOR = "RMQ_WAITS_FOR"
 """Property of a copy that waits for a signal: the name of that."""
 
@@ -127,6 +129,10 @@ class Journal:
         if self._is_long(clock.wall_ms(), until_ms):
             self.keep_signals(message_id)
 
+    def count(self, records: Collection[Record]) -> dict[str, str]:
+        """Return the property of a copy by which a later call sees that some of its message's records are gone."""
+        return {COUNT: f"{self.group} {numbered(records)}"}
+
     def postpone(
         self, message: ReceivedMessage, records: Collection[Record], due_ms: int, waits_for: str | None
     ) -> None:
@@ -134,7 +140,7 @@ class Journal:
         message_id = id_of(message)
         self.keep(message_id, records, due_ms)
         properties = {name: value for name, value in waiting_properties(message).items() if name != WAITS_FOR}
-        properties |= {"UNIQ_KEY": message_id, COUNT: f"{self.group} {len(records)}"}
+        properties |= {"UNIQ_KEY": message_id, PAUSED: self.group, **self.count(records)}
         if waits_for is not None:
             properties[WAITS_FOR] = waits_for
         sent = self._sender.append_copy(
@@ -240,6 +246,11 @@ class Journal:
 
     def _by_key(self, topic: str, key: str, limit: int) -> list[ReceivedMessage]:
         return self._backend.messages_by_key(topic, key, 0, END_OF_TIME, limit)
+
+
+def numbered(records: Collection[Record]) -> int:
+    """Return how many records are steps, sleeps and waits. Signals come at any time, and do not count."""
+    return sum(record.number > 0 for record in records)
 
 
 def id_of(message: ReceivedMessage) -> str:

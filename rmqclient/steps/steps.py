@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import HandlerError, SignalTimeout, StepChanged, StepRejected, StepsLost
 from rmqclient.steps.ends import Lost, Paused, StepsEnd
-from rmqclient.steps.journal import COUNT, Journal, id_of
+from rmqclient.steps.journal import COUNT, Journal, id_of, numbered
 from rmqclient.steps.record import Key, Kind, Record, check_name
 from rmqclient.steps.values import Coding, coding_for, coding_of
 from rmqclient.store import clock
@@ -58,7 +58,7 @@ class Steps:
         self._grant = grant
         self._no_pause = no_pause
         self._id = id_of(message)
-        self._is_copy = not message.properties.keys().isdisjoint(("RETRY_TOPIC", "REAL_TOPIC"))
+        self._is_copy = not message.properties.keys().isdisjoint(("RETRY_TOPIC", "REAL_TOPIC", COUNT))
         self._stored = journal.find(self._id, is_copy=self._is_copy)
         self._at = {record.number: record for record in self._stored.values() if record.number}
         self._asked: set[Key] = set()
@@ -228,6 +228,10 @@ class Steps:
         """Let what is stored outlive retention until a time. Raises as a send."""
         self._journal.keep(self._id, self._stored.values(), until_ms)
 
+    def count(self) -> dict[str, str]:
+        """Return the property by which a copy of the message tells how many steps it knows."""
+        return self._journal.count(self._stored.values())
+
     def keep_late_signals(self, until_ms: int) -> None:
         """Do so for the signals that came during the call, when its message is stored again. Raises as a send."""
         self._journal.keep_late_signals(self._id, until_ms)
@@ -257,9 +261,10 @@ class Steps:
 
     def _check_all_there(self) -> None:
         group, _, count = self.message.properties.get(COUNT, "").partition(" ")
-        if group == self._journal.group and count.isdecimal() and len(self._stored) < int(count):
+        there = numbered(self._stored.values())
+        if group == self._journal.group and count.isdecimal() and there < int(count):
             raise StepsLost(
-                f"message {self._id} had {count} stored steps, and the store has {len(self._stored)} of them: "
+                f"message {self._id} had {count} stored steps, and the store has {there} of them: "
                 "retention or a full disk removed the others. Finish it by hand, or send it again as a new message"
             )
         if self.message.commit_log_offset < self._journal.log_begin:

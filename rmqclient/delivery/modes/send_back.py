@@ -7,6 +7,7 @@ stays in flight and is tried again in place.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,8 +44,13 @@ class StoresFailures(Protocol):
     def client_id(self) -> str:
         """The client id of this process, which a failure names."""
 
-    def send_back(self, message: ReceivedMessage, failure: Failure, *before: Failure) -> Outcome | None:
-        """Store a message for its next attempt or as a dead letter; None when it is dropped. Raises as a send."""
+    def send_back(
+        self, message: ReceivedMessage, failure: Failure, *before: Failure, marks: Mapping[str, str] | None = None
+    ) -> Outcome | None:
+        """Store a message for its next attempt or as a dead letter; None when it is dropped. Raises as a send.
+
+        ``marks`` are properties that its copy has besides.
+        """
 
 
 class SendBack:
@@ -197,7 +203,7 @@ class SendBack:
         """Store a message, and let what is stored of its steps outlive the delay of its retry. Raises as a send."""
         until_ms = clock.wall_ms() + round(self._failures.policy.delay_s(message.delivery_attempt) * 1_000)
         steps.keep(until_ms)
-        outcome = self._failures.send_back(message, failure, *earlier)
+        outcome = self._failures.send_back(message, failure, *earlier, marks=steps.count())
         steps.keep_late_signals(until_ms)
         return outcome
 

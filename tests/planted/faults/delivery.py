@@ -131,6 +131,14 @@ FAULTS = [
         select="falls_asleep",
     ),
     Fault(
+        name="signals stand in for results that are gone",
+        file="rmqclient/steps/journal.py",
+        old="sum(record.number > 0 for record in records)",
+        new="len(records)",
+        tests="tests/client/steps/test_lost.py",
+        select="stand_in",
+    ),
+    Fault(
         name="the next step begins before a result is on the disk",
         file="rmqclient/steps/journal.py",
         old="        if lasting:\n            flush(self._backend, self._sender, sent)\n",
