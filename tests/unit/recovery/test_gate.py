@@ -74,22 +74,12 @@ def test_a_store_can_be_opened_behind_one_who_had_it_alone(tmp_path: Path, monke
         pass
 
 
-def test_one_that_could_not_attach_is_not_taken_for_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("module", "step"), [(shared_state, "attach"), (message_store, "Releaser")])
+def test_one_that_could_not_open_beside_it_is_not_taken_for_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str
 ) -> None:
     store = open_store(tmp_path, SMALL, housekeeping=False)
-    refuse_to(monkeypatch, shared_state, "attach")
-    behind_the_gate(monkeypatch, store.close)
-    with pytest.raises(LimitReached, match="planted"):
-        open_store(tmp_path, SMALL, housekeeping=False)
-    assert not (tmp_path / ABORT).exists(), "the last process has left the store clean"
-
-
-def test_one_that_fails_behind_the_attachment_is_not_taken_for_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = open_store(tmp_path, SMALL, housekeeping=False)
-    refuse_to(monkeypatch, message_store, "Releaser")
+    refuse_to(monkeypatch, module, step)
     behind_the_gate(monkeypatch, store.close)
     with pytest.raises(LimitReached, match="planted"):
         open_store(tmp_path, SMALL, housekeeping=False)
