@@ -29,6 +29,9 @@ BATCH_MESSAGES = 1_024
 BATCH_BYTES = 1 << 20
 """A batch is copied under the append lock, for which every other sender waits."""
 
+_STORED = (NotFlushed, NotReplicated)
+"""Raised for a batch that is stored all the same."""
+
 
 class BatchAppender(Protocol):
     """What a write buffer appends its batches by: the appender of a store, or what sends them elsewhere."""
@@ -107,11 +110,18 @@ class WriteBuffer:
             return self._flush()
 
     def close(self) -> None:
-        """Flush and stop. Raises as an append; if the error is retryable, the buffer stays open."""
+        """Flush and stop. Raises as an append; if the error is retryable, the buffer stays open.
+
+        What is raised for messages that are stored all the same is raised when those behind them are stored, too.
+        """
+        late: QueueError | None = None
         with self._flushing:
             try:
                 while not self.is_closed:
-                    self._flush()
+                    try:
+                        self._flush()
+                    except _STORED as error:
+                        late = error
                     self._close_if_empty()
             except QueueError as error:
                 if not error.retryable:
@@ -120,6 +130,8 @@ class WriteBuffer:
             finally:
                 self._filled.set()
         self._thread.join()
+        if late is not None:
+            raise late
 
     def _try_add(self, message: Message, sharding_key: str | None, queue: int | None, size: int) -> bool:
         """Take the message unless the buffer is full."""
@@ -167,7 +179,7 @@ class WriteBuffer:
                     self._last = None
             try:
                 self._appender.append_batch(batch.messages, batch.sharding_key)
-            except (NotFlushed, NotReplicated):  # it is stored, and would be stored again
+            except _STORED:  # it would be stored again
                 self._drop(batch)
                 raise
             self._drop(batch)

@@ -338,3 +338,15 @@ def test_messages_that_are_stored_and_not_replicated_in_time_leave_the_buffer(
     assert stored(store) == [b"one"]
     assert producer.flush() == 0
     assert stored(store) == [b"one"]
+
+
+def test_a_buffer_that_is_closed_stores_also_what_stands_behind_messages_that_are_not_replicated_in_time(
+    producer: Producer, store: MessageStore
+) -> None:
+    late_replicas(store)
+    producer.send_buffered(Message("t", b"one"))
+    producer.send_buffered(Message("other", b"two"))
+    with pytest.raises(NotReplicated):
+        producer.close()
+    assert stored(store) == [b"one"]
+    assert stored(store, "other") == [b"two"]
