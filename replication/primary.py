@@ -13,7 +13,7 @@ from rmqclient.replication.acks.connected import Connections
 from rmqclient.replication.acks.keeper import Keeper
 from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender, Strangers
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageStore, take_no_signals
 from rmqclient.store.settings.replication import ASYNC, Replication
 
 _log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class Primary:
         self.close()
 
     def _accept(self) -> None:
+        take_no_signals()
         listening = self._socket
         while listening is not None and not self._ended.is_set():
             try:

@@ -73,6 +73,7 @@ from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
 from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
+from rmqclient.store.upkeep.thread_signals import take_no_signals
 from rmqclient.store.wire import (
     OffsetId,
     ReadStatus,
@@ -149,6 +150,7 @@ __all__ = [
     "parse_offset_id",
     "running_in",
     "sent_results",
+    "take_no_signals",
     "use_one_heap",
 ]
 

@@ -12,6 +12,7 @@ from typing import Self
 
 from rmqclient.metrics.source import Source
 from rmqclient.metrics.text import CONTENT_TYPE, exposition
+from rmqclient.store import take_no_signals
 from rmqclient.store.errors import QueueError
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class Listener:
         self._probes = probes or {}
         self._reading = threading.Lock()
         self._server = _Server(address, self)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="rmq-metrics", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="rmq-metrics", daemon=True)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -57,6 +58,10 @@ class Listener:
             self._thread.join()
         self._server.server_close()
         self._source.close()
+
+    def _serve(self) -> None:
+        take_no_signals()
+        self._server.serve_forever()
 
     def text(self) -> str:
         """Return the metrics as text. Raises what :meth:`Source.read` raises."""

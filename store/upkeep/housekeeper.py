@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from rmqclient.store import clock, layout
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.upkeep.thread_signals import take_no_signals
 from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ class Housekeeper:
         self._thread.join()
 
     def _run(self) -> None:
+        take_no_signals()
         words = self._state.words
         while True:
             seen = words.load32(_PREPARE_WORD)  # before the looks: close() changes it last

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from rmqclient.store import fork
+from rmqclient.store import fork, take_no_signals
 
 Call: TypeAlias = Callable[[], None]
 Ready: TypeAlias = Callable[[int], None]
@@ -135,6 +135,7 @@ class IoThread:
                     os.write(self._bell, _ONE)
 
     def _run(self) -> None:
+        take_no_signals()
         while self._calls or not self._ended:
             for descriptor, events in self._poll.poll(self._sleep_s()):
                 if descriptor == self._bell:
