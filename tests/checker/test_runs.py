@@ -42,10 +42,11 @@ FINDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def checked(*options: str) -> dict[str, Any]:
-    """Run the checker in a process of its own; return its verdict."""
+    """Run the checker in a process of its own; return its verdict. What is printed says where processes hang."""
     command = [sys.executable, "-m", "tests.checker", "--json", *options]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode in {0, 1}, run.stderr
+    print(run.stderr)
     verdict: dict[str, Any] = json.loads(run.stdout)
     assert run.returncode == bool(verdict["counts"])
     return verdict
