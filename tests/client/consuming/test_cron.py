@@ -6,6 +6,7 @@ import datetime
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.client.conftest import consuming, wait_for
 NOON = datetime.datetime(2026, 11, 21, 12, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)
 MINUTE = datetime.timedelta(minutes=1)
+_MEETS_S = 0.1
 
 
 class Clock:
@@ -88,9 +90,18 @@ def test_the_sender_sleeps_to_the_next_tick_and_no_longer_than_a_set_clock_may_g
 
 @pytest.mark.guarantee("G36")
 def test_threads_that_look_at_the_same_moment_send_one_message(store: MessageStore) -> None:
-    clock = Clock()
-    looking = [Looking(store, clock) for _ in range(8)]
+    # Given a function that waits for a moment whether another thread calls it, too, before it says what is sent
+    clock, side_by_side = Clock(), threading.Barrier(2)
+
+    def meet(tick: datetime.datetime) -> str:
+        with suppress(threading.BrokenBarrierError):
+            side_by_side.wait(_MEETS_S)
+        return f"{tick:%H:%M:%S}"
+
+    looking = [Looking(store, clock, meet) for _ in range(8)]
+    # When all look at each of the times, then one of them has called it
     for minute in range(0, 50, 5):
+        side_by_side.reset()
         clock.now = NOON + minute * MINUTE
         threads = [threading.Thread(target=each.look) for each in looking]
         for thread in threads:
