@@ -100,7 +100,8 @@ def test_a_missed_target_is_shown_with_what_limits_it(tmp_path: Path) -> None:
     text = (tmp_path / "peers.md").read_text(encoding="utf-8")
     named = f"{SINGLE}, to The kafka, {sending.MANY}, 100 B"
     assert f"| {named} | 3.16 x | ≥ 5 x | 2.00 x | missed |" in text
-    assert f"What limits those that were missed:\n\n- {named}: a send is a call of Python" in text
+    heading = "What limits those that were missed, by [profiles](profiles.md) of our side:"
+    assert f"{heading}\n\n- {named}: a send is a call of Python" in text
 
 
 def test_a_name_that_nobody_has_is_refused() -> None:

@@ -320,7 +320,7 @@ def _targets(result: Result) -> str:
         return ""
     table = markdown_table(["", "before", "target", "measured", ""], [line for _, line in found])
     limits = [f"- {line[0]}: {wanted.limit or 'not profiled.'}" for wanted, line in found if line[-1] == _MISSED]
-    heading = ["", "What limits those that were missed:", ""] if limits else []
+    heading = ["", "What limits those that were missed, by [profiles](profiles.md) of our side:", ""] if limits else []
     return "\n".join(["## Targets", "", _BEFORE, "", table, *heading, *limits])
 
 
