@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,8 @@ from benchmarks.machine import REPOSITORY
 from benchmarks.profiling.works import Work
 
 _COMMAND = "from benchmarks.profiling.works import main; main()"
-_SAMPLES_A_SECOND = 999
+_RECORD = ("perf", "record", "-q", "-e", "cpu-clock", "-F", "999")
+"""The clock of the processor's time and not its cycles, which a virtual machine may not count."""
 _PARTS = {
     "[kernel": "Linux",
     "[vdso": "Linux",
@@ -56,8 +57,10 @@ def why_not() -> str:
     """Return why nothing can be recorded here; empty if something can."""
     if shutil.which("perf") is None:
         return "perf is missing: it is in the package linux-perf"
-    command = ["perf", "record", "-q", "-o", os.devnull, "--", "true"]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
+    with tempfile.TemporaryDirectory() as directory:
+        command = [*_RECORD, "-o", f"{directory}/perf.data", "--", "true"]
+        recorded = subprocess.run(command, capture_output=True, check=False)
+    if recorded.returncode:
         return "perf may not record here: see /proc/sys/kernel/perf_event_paranoid"
     return ""
 
@@ -67,8 +70,7 @@ def record(name: str, work: Work, count: int, directory: Path) -> Profile:
     root, data = directory / "store", directory / "perf.data"
     work.prepare(root, count)
     command = [sys.executable, "-c", _COMMAND, name, str(root), str(count)]
-    perf = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(_SAMPLES_A_SECOND), "-o", str(data), "--"]
-    subprocess.run([*perf, *command], cwd=REPOSITORY, check=True)
+    subprocess.run([*_RECORD, "-o", str(data), "--", *command], cwd=REPOSITORY, check=True)
     report = ["perf", "report", "-i", str(data), "--stdio", "-q", "-F", "overhead,dso,sym", "-t", "|"]
     found = subprocess.run(report, capture_output=True, text=True, check=True)
     return profile(work.title, count, found.stdout)
