@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.profiling.__main__ import main
+from benchmarks.profiling.__main__ import PAGE, main
 from benchmarks.profiling.recording import profile, why_not
 from benchmarks.profiling.works import WORKS
 
-WHY_NOT = why_not()
 REPORT = """
     28.12%|[kernel.kallsyms]|[k] clear_page_erms
     17.50%|_kernel.cpython-311-x86_64-linux-gnu.so|[.] __pyx_pw_9rmqclient_5store_6kernel_7_kernel_8Appender_5append
@@ -29,12 +28,23 @@ def test_each_function_belongs_to_a_part_of_the_system() -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 @pytest.mark.parametrize("name", WORKS)
-def test_a_work_is_profiled(name: str, tmp_path: Path) -> None:
-    page = tmp_path / "profiles.md"
-    answer = CliRunner().invoke(main, [name, "--count", "2000", "--page", str(page)], catch_exceptions=False)
+def test_a_work_is_profiled_and_shown_and_the_page_of_all_stays(name: str) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    before = PAGE.read_bytes()
+    answer = CliRunner().invoke(main, [name, "--count", "2000"], catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
-    text = page.read_text(encoding="utf-8")
-    assert f"## {WORKS[name].title}" in text
-    assert "the interpreter" in text
+    assert f"## {WORKS[name].title}" in answer.output
+    assert "the interpreter" in answer.output
+    assert PAGE.read_bytes() == before
+
+
+@pytest.mark.sweep
+def test_the_page_goes_where_it_is_to(tmp_path: Path) -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+    page = tmp_path / "profiles.md"
+    answer = CliRunner().invoke(main, ["send", "--count", "2000", "--page", str(page)], catch_exceptions=False)
+    assert (answer.exit_code, answer.output) == (0, "")
+    assert "## Send, each answered" in page.read_text(encoding="utf-8")

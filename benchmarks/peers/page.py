@@ -25,8 +25,8 @@ PAGE = REPOSITORY / "docs" / "results" / "peers.md"
 _RANK = {level.value: level.rank for level in Level}
 _MISSED = "missed"
 _BEFORE = (
-    "*Before* is the first run that measured the ratio: that of the commits a full one on a machine as this one, the "
-    "others a quick one on two cores of an Intel Xeon. *Measured* is the run of this page."
+    "*Before* is what the first run found that measured the ratio: of the commits a full run on two cores of an AMD "
+    "EPYC, of the others a quick run on two cores of an Intel Xeon. *Measured* is the run of this page."
 )
 _AHEAD = 1.05
 """Nearer than that to each other nobody is ahead."""

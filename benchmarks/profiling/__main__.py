@@ -20,11 +20,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(WORKS)), metavar="[NAME]...")
 @click.option("--count", type=click.IntRange(1), help="Messages of each work.  [default: some seconds of them]")
-@click.option(
-    "--page", "target", type=_FILE, default=PAGE, help="What is written.  [default: docs/results/profiles.md]"
-)
-def main(names: tuple[str, ...], *, count: int | None, target: Path) -> None:
-    """Profile the named works; without a name, all."""
+@click.option("--page", "target", type=_FILE, help="What is written.  [default: docs/results/profiles.md]")
+def main(names: tuple[str, ...], *, count: int | None, target: Path | None) -> None:
+    """Profile the named works, or all, and write the page. With names or a count, it is printed if none is given."""
     if reason := why_not():
         raise click.ClickException(reason)
     date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -34,7 +32,10 @@ def main(names: tuple[str, ...], *, count: int | None, target: Path) -> None:
             with scratch(Path(path)) as directory:
                 profiles.append(record(name, WORKS[name], count or WORKS[name].count, directory))
     found = Profiles(date=date, commit=commit(), machine=machine, profiles=profiles)
-    target.write_text(page(found), encoding="utf-8")
+    if target is None and (names or count):
+        click.echo(page(found), nl=False)
+    else:
+        (target or PAGE).write_text(page(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

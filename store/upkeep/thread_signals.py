@@ -1,6 +1,6 @@
 """Signals and threads: a thread that starts threads beside an application's own takes no signals.
 
-The kernel gives a signal that is sent to a process to its main thread. Until that thread has woken up, any other one
+Linux gives a signal that is sent to a process to its main thread. Until that thread has woken up, any other one
 that sets its signal mask may take it instead, and a thread does that while it starts another. CPython notes the signal
 then, but does not wake the main thread, so a program that waits in ``Event.wait()`` does not hear that it is to end.
 

@@ -14,6 +14,7 @@ from rmqclient import App, ReceivedMessage
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.metrics.listener import Listener
 from rmqclient.metrics.source import Source
+from rmqclient.replication.primary import Primary
 from rmqclient.store import MessageStore, open_store
 from tests.client.conftest import consuming, wait_for
 
@@ -22,7 +23,7 @@ SENT = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 
 WAITS_FOR_TERM = """
 import signal, sys, threading
-from rmqclient.store import MessageStore, open_store
+from rmqclient.store import open_store
 ended = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: ended.set())
 with open_store(sys.argv[1]):
@@ -67,6 +68,16 @@ def test_the_thread_of_the_connections_takes_no_signals() -> None:
         see_that_it_takes_faults_alone("rmq-cluster-io")
     finally:
         thread.end()
+
+
+def test_the_thread_that_replicas_connect_to_takes_no_signals(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        primary = Primary(store, "127.0.0.1", 0)
+        primary.start()
+        try:
+            see_that_it_takes_faults_alone("rmq-ha-accept")
+        finally:
+            primary.close()
 
 
 def test_a_process_that_a_handler_starts_takes_signals(tmp_path: Path) -> None:
