@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from benchmarks.machine import Machine
 from benchmarks.measure import Samples, Size
-from benchmarks.peers import page, run
+from benchmarks.peers import environment, page, run
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.peer import Level, Promise, Running
 from benchmarks.peers.queues.rmq import Local
@@ -169,3 +170,19 @@ def result_of(rows: list[Row], rates: dict[str, float]) -> Result:
         rows=rows,
         figures=samples.figures,
     )
+
+
+def test_the_environment_of_one_client_has_what_our_own_modules_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def succeed(command: list[str], _directory: Path | None = None) -> str:
+        commands.append(command)
+        return ""
+
+    monkeypatch.setattr(environment, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr(environment, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(environment, "_failure", succeed)
+    assert environment.install(["redis"]) == environment.install(["redis"]) == ""
+    assert [command[-2:] for command in commands] == [["orjson", "redis"]]

@@ -19,11 +19,13 @@ from benchmarks.peers.processes import DEBIAN, ENVIRONMENT
 PYTHON = ENVIRONMENT / "bin" / "python"
 _PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "1", "install")
 _INSTALL_S = 600.0
+_OURS = ("orjson",)
+"""What our own modules import there, beside the client of a peer."""
 
 
 def install(packages: Iterable[str]) -> str:
     """Install what is not there yet; return why that failed, empty if it did not."""
-    wanted = [package for package in packages if not _marker(package).exists()]
+    wanted = [package for package in (*_OURS, *packages) if not _marker(package).exists()]
     if not wanted:
         return ""
     if not PYTHON.exists():
