@@ -34,6 +34,7 @@ PARTS = (
     "epochFileCheckpoint",
     "follower.json",
     "followers.json",
+    "identity.json",
     "index",
     "lineage.json",
     "quarantined",

@@ -8,6 +8,7 @@ RocketMQ broker has the store open.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import stat
@@ -18,7 +19,15 @@ from rmqclient.store import clock, layout
 from rmqclient.store.append import replicas
 from rmqclient.store.append.appending import repair
 from rmqclient.store.config import StoreConfig
-from rmqclient.store.errors import ConfigMismatch, StoreBusy, StoreCorrupt, StoreInUse, StoreUnusable, as_store_error
+from rmqclient.store.errors import (
+    ConfigMismatch,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFull,
+    StoreInUse,
+    StoreUnusable,
+    as_store_error,
+)
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
@@ -34,7 +43,7 @@ from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file, lineage, replica_mark, store_settings
+from rmqclient.store.settings import checkpoint, config_file, identity, lineage, replica_mark, store_settings
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
 from rmqclient.store.settings.replication import read_replication
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
@@ -170,6 +179,7 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
 def _enter_first(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool) -> SharedState:
     """Recover the store, which no other process has open."""
     check_content(root, SCRATCH_PREFIX)
+    _ensure_identity(root)
     _note_a_loss(root)
     _check_settled(root, settling=settling)
     if not clock.is_movable():  # what is made for a test may be lost
@@ -178,6 +188,13 @@ def _enter_first(root: Path, config: StoreConfig, lock: LockFile, *, settling: b
     _touch(root / ABORT)
     sync_directory(root)  # if `abort` were lost, the next recovery would believe that the index is whole
     return state
+
+
+def _ensure_identity(root: Path) -> None:
+    """Give a store its identity, if it has none. A full disk of a store that is older than this puts that off."""
+    if identity.store_identity(root) is None:
+        with contextlib.suppress(StoreFull):
+            identity.write_identity(root, lineage.read_lineage(root).store_id or identity.new_identity())
 
 
 def _note_a_loss(root: Path) -> None:

@@ -1,8 +1,9 @@
 """Lineage: which history the log of a store is, and who wrote which part of it. Two stores compare theirs.
 
-A history begins with a store that gets its first replica of this library, and has an id then: ``<root>/lineage.json``.
-A replica has the id of its primary. An epoch is a part of the log that one primary wrote. Each promotion begins one,
-and so does a primary that has lost power: see :data:`EPOCHS_OF_A_PRIMARY` for their numbers. Epochs stand in
+A history begins with a store that gets its first replica of this library: ``<root>/lineage.json`` then has the identity
+of the store (:mod:`rmqclient.store.settings.identity`). A replica has that of its primary. An epoch is a part of the
+log that one primary wrote. Each promotion begins one, and so does a primary that has lost power: see
+:data:`EPOCHS_OF_A_PRIMARY` for their numbers. Epochs stand in
 ``<root>/epochFileCheckpoint`` as RocketMQ 5 writes them [EpochFileCache]::
 
     2                  how many
@@ -25,10 +26,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from secrets import randbelow
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.settings import document
+from rmqclient.store.settings.identity import new_identity, store_identity, write_identity
 
 EPOCHS_FILE: Final = Path("epochFileCheckpoint")
 LINEAGE_FILE: Final = Path("lineage.json")
@@ -122,6 +123,8 @@ def read_lineage(root: Path) -> Lineage:
 def write_lineage(root: Path, lineage: Lineage) -> None:
     """Make a history that of a store, durably; what is the same is not written again. Raises StoreFull."""
     known = read_lineage(root)
+    if lineage.store_id:
+        write_identity(root, lineage.store_id)
     if lineage.store_id != known.store_id:
         document.write(root / LINEAGE_FILE, document.render({"store_id": lineage.store_id}))
     if lineage.epochs != known.epochs:
@@ -153,7 +156,7 @@ def followers(root: Path) -> tuple[str, ...]:
 def begin_lineage(root: Path) -> Lineage:
     """Return the history of a primary, begun with epoch 1 when it has none. Raises StoreCorrupt, StoreFull."""
     known = read_lineage(root)
-    begun_now = Lineage(known.store_id or uuid4().hex, known.epochs or (Epoch(1, 0),))
+    begun_now = Lineage(known.store_id or store_identity(root) or new_identity(), known.epochs or (Epoch(1, 0),))
     write_lineage(root, begun_now)
     return begun_now
 

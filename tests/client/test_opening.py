@@ -23,7 +23,7 @@ def test_a_directory_is_made_on_first_use_and_only_for_its_owner(tmp_path: Path)
     with Producer(root) as producer:
         producer.send(Message("t", b""))
     assert {path.name for path in root.iterdir()} == {
-        "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "shared", "store.json",
+        "checkpoint", "commitlog", "config", "consumequeue", "identity.json", "index", "lock", "shared", "store.json",
     }  # fmt: skip
     assert root.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in root.rglob("*") if path.is_file())
