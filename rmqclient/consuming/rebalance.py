@@ -34,6 +34,7 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
 from rmqclient.filters import MessageFilter
+from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreFenced, UnknownTopic
 
@@ -192,6 +193,8 @@ class Rebalancer(Generic[Queue]):
             queues = tuple(self._backend.queues(self._membership.topic))
         except UnknownTopic:
             queues = ()
+            if not self._membership.topic.startswith(RETRY_PREFIX):  # made by the first failure
+                self._complain(logging.INFO, f"waiting for topic {self._membership.topic}, which does not exist yet")
         return View(seats, queues, self._membership.owners(queues) if self._strategy == "sticky" else ())
 
     def _allocated(self, view: View) -> Allocation:

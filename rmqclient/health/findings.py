@@ -8,6 +8,7 @@ housekeeper   whether a process flushes, removes old files and delivers what wai
 workers       how many are ready, and whether each of them beats
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
+topic         each group whose members wait for a topic that nobody has made
 dlq           each group: dead letters that wait, and their age
 timer         messages with a delay or a time that are late
 tx            transactions that were given up after their last check
@@ -25,7 +26,17 @@ from typing import NamedTuple
 
 from rmqclient.health import words
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import GIVEN_UP_TOPIC, Glance, GroupQueue, Member, Queue, Running, Worker, settled_letters
+from rmqclient.local.glance import (
+    GIVEN_UP_TOPIC,
+    RETRY_PREFIX,
+    Glance,
+    GroupQueue,
+    Member,
+    Queue,
+    Running,
+    Worker,
+    settled_letters,
+)
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
@@ -69,6 +80,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     found = [store(glance, limits, now_ms), housekeeper(glance)]
     found += workers(glance, limits)
     found += groups(glance, queues, limits, now_ms)
+    found += missing_topics(glance, queues, limits)
     found += dead_letters(glance, queues, limits, now_ms)
     found += [timer(glance, queues, limits, now_ms), transactions(queues)]
     return sorted(found, key=lambda finding: -finding.level)
@@ -191,6 +203,20 @@ def groups(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> 
         yield Finding("lag", limits.group, UNKNOWN, f"no group {limits.group} ever consumed", "see `rmq group ls`")
     for name in sorted(by_group):
         yield _group(glance, name, by_group[name], members.get(name, 0), limits, now_ms)
+
+
+def missing_topics(glance: Glance, queues: list[Queue], limits: Limits) -> Iterator[Finding]:
+    """Look for members that wait for a topic which does not exist: its first message makes it, or its name is wrong."""
+    known = {queue.topic for queue in queues}
+    awaited: dict[str, set[str]] = {}
+    for member in glance.members():
+        group = member.group.partition(_BROADCAST)[0]
+        if member.topic not in known and not member.topic.startswith(RETRY_PREFIX) and limits.group in (None, group):
+            awaited.setdefault(group, set()).add(member.topic)
+    for group, topics in sorted(awaited.items()):
+        names = ", ".join(sorted(topics))
+        remedy = f"its first message makes it, or `rmq topic create {min(topics)}`; is the name right?"
+        yield Finding("topic", group, WARNING, f"waits for {names}, which does not exist", remedy)
 
 
 def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """Subscriptions: what the brokers are told that a group of this client wants.
 
 A broker filters by tags or by SQL92, not by both. A handler with both asks for ``(its sql) AND TAGS IN ('a', 'b')``.
-Filters by the body run here.
+Filters by the body run here. An expression is checked before the first message, by the brokers that the topic has
+then. A topic without a route, and a broker without an answer, are waited for: the checks are made by the later pulls.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.errors import FilterError, QueueError
+from rmqclient.errors import (
+    BrokerUnreachable,
+    FilterError,
+    NameServerUnreachable,
+    QueueError,
+    RequestTimedOut,
+    UnknownTopic,
+)
 from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting.bodies import (
@@ -61,7 +70,8 @@ class Subscriptions:
     def add(self, group: str, topic: str, wanted: MessageFilter, *, broadcast: bool) -> Subscription:
         """Subscribe a group to a topic, and tell the brokers. Returns what they are told.
 
-        Raises FilterError when a broker does not filter by SQL92, or reads the expression in another way.
+        Raises FilterError when a broker does not filter by SQL92, or reads the expression in another way; not for a
+        topic that nobody has made yet.
         """
         subscription = subscription_to(topic, wanted)
         self._check(group, subscription)
@@ -100,19 +110,25 @@ class Subscriptions:
         if subscription.expression_type == TAG:
             return
         body = ClientConfigCheck(self._client.client_id, group, subscription).encode()
-        for queue in {each.broker_name: each for each in self._client.routes.read_queues(subscription.topic)}.values():
-            try:
-                self._client.call(
-                    self._client.routes.read_address(queue.broker_name), request(RequestCode.CHECK_CLIENT_CONFIG, body)
-                )
-            except AnswerError as error:
-                if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED):
-                    raise
-                raise FilterError(
-                    f"group {group!r}, topic {subscription.topic!r}: the broker refuses "
-                    f"sql({subscription.expression!r}): {error}; a broker filters by "
-                    "properties if it runs with enablePropertyFilter=true"
-                ) from error
+        with suppress(UnknownTopic, NameServerUnreachable):  # as for a subscription by tags: it is waited for
+            for broker_name in {each.broker_name for each in self._client.routes.read_queues(subscription.topic)}:
+                self._check_at(broker_name, group, subscription, body)
+
+    def _check_at(self, broker_name: str, group: str, subscription: Subscription, body: bytes) -> None:
+        try:
+            address = self._client.routes.read_address(broker_name)
+            self._client.call(address, request(RequestCode.CHECK_CLIENT_CONFIG, body))
+        except (BrokerUnreachable, RequestTimedOut) as error:
+            sql = subscription.expression
+            _log.warning("group %s: broker %s cannot check sql(%r) yet: %s", group, broker_name, sql, error)
+        except AnswerError as error:
+            if error.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUBSCRIPTION_PARSE_FAILED):
+                raise
+            raise FilterError(
+                f"group {group!r}, topic {subscription.topic!r}: the broker refuses "
+                f"sql({subscription.expression!r}): {error}; a broker filters by "
+                "properties if it runs with enablePropertyFilter=true"
+            ) from error
 
 
 def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscription]) -> None:

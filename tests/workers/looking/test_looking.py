@@ -20,9 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, Producer
+from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
+from rmqclient.health import findings, report
+from rmqclient.local.glance import Glance
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.layout import WORKER_SLOT, WORKER_TABLE_AT
 from tests.workers.commands.test_cli import data, run
@@ -240,3 +242,25 @@ def test_bench_measures_both_ways_and_leaves_nothing(tmp_path: Path) -> None:
     assert isinstance(found, list)
     assert [row["what"] for row in found] == ["send", "handle"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_check_names_the_topic_that_members_wait_for_until_it_is_made(tmp_path: Path) -> None:
+    app = App(tmp_path / "store")
+
+    @app.handler("ordres", group="billing")
+    def handle(_message: ReceivedMessage) -> None:
+        """Never called."""
+
+    def found() -> list[dict[str, str]]:
+        with Glance(str(tmp_path / "store")) as glance:
+            rows = [report.row(each) for each in findings.look(glance)]
+        return [row for row in rows if row["check"] == "topic"]
+
+    with app.running():
+        (missing,) = found()
+        assert (missing["subject"], missing["level"]) == ("billing", "warning")
+        assert "ordres" in missing["state"]
+        assert "rmq topic create ordres" in missing["remedy"]
+        with Producer(tmp_path / "store") as producer:
+            producer.create_topic("ordres", 1)
+        assert found() == []
