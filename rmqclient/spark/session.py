@@ -6,7 +6,6 @@ These settings are made unless ``spark-submit``, ``spark-defaults.conf`` or the 
 setting                                        value         why
 =============================================  ============  ===========================================================
 spark.sql.session.timeZone                     UTC           times come out as they went in, on any machine
-spark.sql.python.filterPushdown.enabled        true          the source reads only what a filter lets through
 spark.sql.execution.arrow.pyspark.enabled      true          conversion to pandas and back without an object per value
 =============================================  ============  ===========================================================
 
@@ -47,7 +46,6 @@ Value: TypeAlias = str | int | float | bool
 
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 _LOCAL = {

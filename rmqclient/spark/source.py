@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -13,17 +15,22 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqclient.spark.reading.batch_reader import BatchReader, PushdownBatchReader
-from rmqclient.spark.reading.pushdown import is_asked_for
+from rmqclient.spark.reading.batch_reader import BatchReader
+from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.reading.stream_reader import StreamReader
-from rmqclient.spark.scan import read_options
-from rmqclient.spark.scan.columns import check_schema, schema_of
+from rmqclient.spark.scan import offsets, read_options
+from rmqclient.spark.scan.columns import check_schema, schema_of, schema_with
+from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.writing.write_options import is_for_cluster
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
 
 class RmqDataSource(DataSource):
-    """The class behind ``format("rmq")``. Spark calls each method in a new process, with the same options."""
+    """The class behind ``format("rmq")``. Spark makes it with the DataFrame, and calls each method in a new process."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._there = _present(options)
 
     @classmethod
     def name(cls) -> str:
@@ -32,14 +39,15 @@ class RmqDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for. Raises ValueError."""
+        if names := read_options.only_columns(self.options):
+            return schema_with(names)
         properties, metadata = read_options.more_columns(self.options)
         return schema_of(properties=properties, metadata=metadata)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch. Raises ValueError for columns or options that do not exist."""
         options = read_options.parse(self.options, streaming=False)
-        kind = PushdownBatchReader if is_asked_for() else BatchReader
-        return kind(options, check_schema(schema))
+        return BatchReader(options, check_schema(schema), self._there)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream. Raises ValueError for columns or options that do not exist."""
@@ -60,3 +68,17 @@ class RmqDataSource(DataSource):
 
             return ClusterStreamWriter(self.options, schema, overwrite)
         return StreamWriter(self.options, schema, overwrite)
+
+
+def _present(options: Mapping[str, str]) -> Ranges | None:
+    """Return the offsets that the selected queues of a read have now, at which its DataFrame stays.
+
+    None for a write, and for a read that cannot be made: its reader raises the error.
+    """
+    if not read_options.has_selection(options):
+        return None
+    try:
+        asked = read_options.parse(options, streaming=False)
+        return offsets.available(open_place(asked), asked.selection)
+    except Exception:  # noqa: BLE001 - of any kind: a stream, which has other options, or an error that is raised later
+        return None

@@ -40,7 +40,7 @@ print(json.dumps([plus_one, memory, {name: spark.conf.get(name) for name in json
 def test_the_session_is_tuned_for_this_machine(spark: SparkSession) -> None:
     for name, value in {
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import StructField, StructType
 
 from rmqclient.place import CLUSTER_SCHEME, scheme_of
 from rmqclient.spark.reading.places import open_place
-from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
+from rmqclient.spark.scan.columns import schema_with
 from rmqclient.spark.scan.offsets import selected
 from rmqclient.spark.scan.queue_json import to_json
 from rmqclient.spark.scan.ranges import Offsets
@@ -26,13 +25,7 @@ Topics: TypeAlias = Sequence[str]
 
 Options: TypeAlias = Mapping[str, str | int | bool]
 
-_KNOWN = USUAL | PROPERTIES | METADATA
 _MS_OF_A_DAY = 86_400_000
-
-
-def schema_with(columns: Iterable[str]) -> StructType:
-    """Return the schema of a read that decodes only these columns."""
-    return StructType([StructField(name, _KNOWN[name]) for name in columns])
 
 
 def messages(

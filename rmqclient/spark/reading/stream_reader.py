@@ -104,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         loss = self.options.fail_on_data_loss
         place = open_place(self.options)
         there = offsets.kept(place, from_json(start), from_json(end), fail_on_data_loss=loss)
-        return place.plan(there, self.schema.names, self.options)
+        return place.plan(self.options.where.apply(there), self.schema.names, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""

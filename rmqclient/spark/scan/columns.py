@@ -33,6 +33,8 @@ a consume queue entry does not tell how many messages its record holds.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -73,6 +75,8 @@ METADATA: dict[str, DataType] = {
 }
 """With ``includeMetadata``."""
 
+_ALL = USUAL | PROPERTIES | METADATA
+
 IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset", "broker_name"})
 """Columns answered from the consume queue, without reading the log."""
 
@@ -83,14 +87,21 @@ def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 
 
+def schema_with(names: Iterable[str]) -> StructType:
+    """Return the schema of a read with these columns alone. Raises ValueError for a column that does not exist."""
+    names = list(names)
+    for name in names:
+        if name not in _ALL:
+            raise ValueError(f"column {name}: the rmq source has {', '.join(_ALL)}")
+    return StructType([StructField(name, _ALL[name]) for name in names])
+
+
 def check_schema(schema: StructType) -> StructType:
     """Return ``schema``. Raises ValueError if the source lacks a column of it, or has the column with another type."""
-    known = USUAL | PROPERTIES | METADATA
+    schema_with(schema.names)
     for column in schema.fields:
-        if column.name not in known:
-            raise ValueError(f"column {column.name}: the rmq source has {', '.join(known)}")
-        if column.dataType != known[column.name]:
-            shown = known[column.name].simpleString()
+        if column.dataType != _ALL[column.name]:
+            shown = _ALL[column.name].simpleString()
             raise ValueError(
                 f"column {column.name}: the rmq source has it as {shown}, not {column.dataType.simpleString()}"
             )

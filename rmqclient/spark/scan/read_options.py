@@ -29,7 +29,10 @@ maxRecordsPerPartition               none               most messages of one tas
 maxBytesPerPartition                 128m               most bytes of one task, approximate
 split                                auto               ``queue``: by consume queues; ``log``: by ranges of the log
 subExpression                        *                  tags: ``paid || refunded``
+where                                none               conditions on topic, partition, offset and tags that spare
+                                                        reading: :mod:`rmqclient.spark.scan.where`
 batchRows, batchBytes                10000, 4m          size of an Arrow batch
+columns                              none               the only columns to read: ``partition,offset,tags``
 includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
 commitGroup                          none               group whose offsets follow a stream's finished batches
 consumerGroup                        rmqclient-spark    cluster only: group under which brokers are asked; see below
@@ -58,6 +61,7 @@ from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.names import check_group
 from rmqclient.spark.scan.queue_json import by_broker, from_json
 from rmqclient.spark.scan.ranges import in_words
+from rmqclient.spark.scan.where import Where, parse_where
 from rmqclient.store import MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 
@@ -112,6 +116,8 @@ class ReadOptions:
     max_bytes_per_partition: int = 128 << 20
     split: Literal["auto", "queue", "log"] = "auto"
     tags: TagFilter = field(default_factory=lambda: parse_tags(None))
+    """Those of ``subExpression`` and ``where`` together."""
+    where: Where = field(default_factory=Where)
     batch_rows: int = 10_000
     batch_bytes: int = 4 << 20
     properties: bool = False
@@ -132,8 +138,9 @@ _NAMES = (
     *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss"),
     *("failOnUnreadableBody", "maxOpenedBodyBytes"),
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
-    *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "batchRows", "batchBytes"),
-    *("includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
+    *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "where"),
+    *("batchRows", "batchBytes"),
+    *("columns", "includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
     *_OF_CLUSTER,
 )
 _KNOWN = {name.lower() for name in _NAMES}
@@ -147,6 +154,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     read = _Reading(options)
     read.check_kind()
     starting: Point = "latest" if streaming else "earliest"
+    where = parse_where(options.get("where")).with_tags(parse_tags(options.get("subexpression")).tags)
     return ReadOptions(
         path=read.required("path", "load the directory of a store: .load('./store')"),
         selection=read.selection(),
@@ -170,7 +178,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_records_per_partition=read.number("maxRecordsPerPartition", None),
         max_bytes_per_partition=read.number("maxBytesPerPartition", 128 << 20, units=_SIZES) or 1,
         split=read.split(),
-        tags=parse_tags(options.get("subexpression")),
+        tags=TagFilter(where.tags or frozenset()),
+        where=where,
         batch_rows=read.number("batchRows", 10_000) or 1,
         batch_bytes=read.number("batchBytes", 4 << 20, units=_SIZES) or 1,
         properties=read.columns()[0],
@@ -184,6 +193,20 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
     """Return whether the options ask for the properties, and whether for the metadata. Raises ValueError."""
     return _Reading(_own(given)).columns()
+
+
+def only_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns that the options name; none if every column is wanted. Raises ValueError."""
+    text = _own(given).get("columns")
+    names = () if text is None else tuple(each.strip() for each in text.split(","))
+    if len(set(names)) < len(names) or "" in names:
+        raise ValueError(f"option columns={text}: give each column once, separated by commas")
+    return names
+
+
+def has_selection(given: Mapping[str, str]) -> bool:
+    """Return whether the options name topics to read, as those of a write never do."""
+    return any(name.lower() == each.lower() for name in given for each in _SELECTIONS)
 
 
 def _is_cluster(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 from rmqclient import Compression, Producer, PullConsumer, PullStatus
 from rmqclient.replication.primary import Primary
 from rmqclient.spark.reading.batch_reader import read_split
-from rmqclient.spark.scan.columns import schema_of
+from rmqclient.spark.scan.columns import USUAL, schema_of
 from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.ranges import Piece
 from rmqclient.spark.scan.read_options import parse
@@ -26,7 +27,7 @@ from tests.support.oracle import reference
 from tests.support.written import SMALL, appender_of, appending, fill, overwrite, state_of_files, written_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 EVERYTHING = {"includeProperties": "true", "includeMetadata": "true"}
 BROKERS = ("broker-4.9.7-stopped", "broker-4.9.7-killed", "store-4.9.8-clean", "store-4.9.8-broker-tx-retry-dlq")
@@ -36,10 +37,6 @@ BROKERS = ("broker-4.9.7-stopped", "broker-4.9.7-killed", "store-4.9.8-clean", "
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """180 messages, closed."""
     return written_store(tmp_path_factory.mktemp("batch") / "store")
-
-
-def plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 # --- row for row ----------------------------------------------------------------------------------
@@ -156,26 +153,47 @@ def test_tags_of_the_options_select_rows(spark: SparkSession, root: Path) -> Non
         assert found == [row for row in expected(root) if row["tags"] in ("tag1", "tag3")]
 
 
-@pytest.mark.parametrize("enabled", ["true", "false"])
-def test_conditions_are_pushed_down_when_spark_is_asked_to(spark: SparkSession, root: Path, enabled: str) -> None:
-    # Whether Spark asks for it is found out by a look at who calls, because there is no public way
-    before = spark.conf.get("spark.sql.python.filterPushdown.enabled") or ""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", enabled)
-    try:
-        condition = "topic = 'orders' and offset between 20 and 90 and tags in ('tag1', 'tag2')"
-        frame = load(spark, root, **EVERYTHING).where(condition)
-        wanted = [
-            row
-            for row in expected(root, "orders")
-            if 20 <= row["offset"] <= 90 and row["tags"] in ("tag1", "tag2")
-        ]  # fmt: skip
-        assert rows_of(frame) == wanted
-        # Whoever drops rows in the source leaves nothing but "is not null" to a filter of Spark's own
-        assert ("tag1" in plan_of(frame).split("BatchScan")[0]) == (enabled == "false")
-        late = load(spark, root).where("timestamp > '2100-01-01'")
-        assert late.collect() == []
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
+@pytest.mark.parametrize("split", ["queue", "log"])
+def test_conditions_of_an_option_select_rows(spark: SparkSession, root: Path, split: str) -> None:
+    condition = "topic = 'orders' and offset between 20 and 90 and tags in ('tag1', 'tag2')"
+    wanted = [
+        row for row in expected(root, "orders") if 20 <= row["offset"] <= 90 and row["tags"] in ("tag1", "tag2")
+    ]  # fmt: skip
+    assert rows_of(load(spark, root, where=condition, split=split, **EVERYTHING)) == wanted
+
+
+@pytest.fixture(params=["false", "true"], ids=["as it is", "with Spark's pushdown"])
+def pushdown(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark as it is, and told to hand conditions to sources."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", request.param)
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.guarantee("G94")
+@pytest.mark.usefixtures("pushdown")
+def test_no_use_of_a_frame_changes_what_another_use_of_it_gives(spark: SparkSession, root: Path) -> None:
+    # Given a frame of a store, and its rows
+    frame = load(spark, root)
+    tagged = len([row for row in expected(root) if row["tags"] == "tag1"])
+    assert frame.count() == 180
+    # When some of it is asked for, in a filter, by a limit, in a column
+    assert frame.where("tags = 'tag1'").count() == tagged
+    assert frame.where("offset < 3").select("offset").distinct().count() == 3
+    assert len(frame.limit(2).collect()) == 2
+    # Then the frame, what is derived of it, and what stands beside itself in one query have all of their rows
+    assert frame.count() == 180
+    assert len(frame.select("value").collect()) == 180
+    parts = frame.where("tags = 'tag1'").unionAll(frame.where("tags <> 'tag1' or tags is null"))
+    assert parts.count() == 180
+    places = ["topic", "partition", "offset"]
+    assert frame.join(frame.where("tags = 'tag1'").select(places), places, "left_anti").count() == 180 - tagged
+    frame.createOrReplaceTempView("messages")
+    shares = "SELECT (SELECT count(*) FROM messages WHERE tags = 'tag1'), (SELECT count(*) FROM messages)"
+    assert tuple(spark.sql(shares).collect()[0]) == (tagged, 180)
+    frame.cache()
+    assert frame.count() == 180
+    frame.unpersist()
 
 
 def test_a_condition_on_a_day_or_on_anything_else_is_right_as_well(spark: SparkSession, root: Path) -> None:
@@ -191,6 +209,23 @@ def test_a_condition_on_a_day_or_on_anything_else_is_right_as_well(spark: SparkS
 
 
 # --- a live store ---------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee("G29")
+@pytest.mark.usefixtures("pushdown")
+@pytest.mark.parametrize("options", [{}, {"columns": "offset, tags"}], ids=["every column", "some columns"])
+def test_a_frame_that_is_not_used_yet_is_what_was_there_when_it_was_made(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    root = tmp_path / "store"
+    with open_store(root, SMALL) as store:
+        fill(store, 60)
+        frame = load(spark, root, **options)
+        fill(store, 60)
+        assert frame.count() == 60
+        assert frame.where("offset >= 0").count() == 60
+        assert load(spark, root, **options).count() == 120
+        assert frame.columns == (options["columns"].split(", ") if options else list(USUAL))
 
 
 @pytest.mark.guarantee("G29")

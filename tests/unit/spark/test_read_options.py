@@ -186,7 +186,7 @@ def test_options_that_only_a_kafka_broker_has_a_use_for_do_nothing() -> None:
             {"maxOffsetPerTrigger": "5"},
             r"option maxOffsetPerTrigger: the rmq source has no option .* maxOffsetsPerTrigger\?",
         ),
-        ({"colour": "red"}, r"option colour: the rmq source has no option of this name$"),
+        ({"flavour": "sour"}, r"option flavour: the rmq source has no option of this name$"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_to_give(options: dict[str, Any], told: str) -> None:
