@@ -19,6 +19,7 @@ from hypothesis import Phase, settings
 
 from tests.support.host.block_groups import spread_folders
 from tests.support.host.once import Once, once_beneath
+from tests.support.host.skips import told
 from tests.support.sweeps import share_of
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
-    """Show the seed beside failures as well: a quiet run has no header."""
+    """Say in one line what was skipped, and show the seed beside failures as well: a quiet run has no header."""
+    skipped = [reason_of(report) for report in terminalreporter.stats.get("skipped", ())]
+    if line := told(skipped):
+        terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
         terminalreporter.write_line(f"--random-seed={config.option.random_seed}")
 
@@ -100,6 +104,12 @@ def once(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     """Return a function that makes something once, in a directory of its name, for all workers of this run."""
     base = tmp_path_factory.getbasetemp()
     return once_beneath(base.parent if hasattr(pytestconfig, "workerinput") else base)
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return why a test, or a whole file, was skipped."""
+    _file, _line, reason = report.longrepr  # type: ignore[misc]  # of a skip: a triple
+    return str(reason).removeprefix("Skipped: ")
 
 
 def kernel_problem(folder: Path) -> str | None:

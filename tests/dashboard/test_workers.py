@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("httpx2", reason="Starlette's test client needs httpx2")
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.dashboard.pages import workers
+from rmqclient.health.limits import Limits
 from rmqclient.local.glance import Glance, Running
 from rmqclient.store import WorkerState, boottime, open_store
 from tests.dashboard.visiting import text_of, visitor
@@ -58,17 +60,23 @@ def runs(monkeypatch: pytest.MonkeyPatch, *ages_s: float) -> None:
     monkeypatch.setattr(Glance, "running", lambda _glance: running)
 
 
+def hangs_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the limit of the check. Nothing began before the host did, and the host may be up for a minute."""
+    monkeypatch.setattr(workers, "Limits", partial(Limits, message_age_s=seconds))
+
+
 def test_a_worker_that_hangs_is_shown_with_the_message_that_holds_it(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs(monkeypatch, 1.0, 400.0)
-    with worker(store, 400.0), visitor(store) as browser:
-        assert re.search(r"hung 40\d s in payments 1:7", text_of(browser.get("/workers").text))
+    runs(monkeypatch, 1.0, 20.0)
+    hangs_after(monkeypatch, 15.0)
+    with worker(store, 20.0), visitor(store) as browser:
+        assert re.search(r"hung 2\d s in payments 1:7", text_of(browser.get("/workers").text))
 
 
 def test_a_worker_hangs_on_its_page_when_it_hangs_for_the_check(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs(monkeypatch, 1.0, 100.0)
-    with worker(store, 100.0), visitor(store) as browser:
+    runs(monkeypatch, 1.0, 20.0)
+    with worker(store, 20.0), visitor(store) as browser:
         assert "hung" not in text_of(browser.get("/workers").text)
 
 

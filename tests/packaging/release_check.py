@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.packaging.distributions import TOP, build_sdist, clean, run, unpack, without_compiler
+from tests.packaging.extras import IMPORTED, try_extra
 
 HERE = Path(__file__).parent
 WORK = TOP / "build" / "release"
@@ -73,6 +74,8 @@ def main() -> int:
     for minor in MINORS:
         report.line(f"wheel 3.{minor}", lambda minor=minor: make_wheel(minor))  # type: ignore[misc]
         report.line(f"installed 3.{minor}", lambda minor=minor: try_wheel(minor))  # type: ignore[misc]
+    for extra in sorted(IMPORTED):
+        report.line(f"extra {extra}", lambda extra=extra: try_with(extra))  # type: ignore[misc]
     report.line("papers", lambda: tool("twine", "check", "--strict", *distributions()))
     report.line("contents", contents)
     report.line("platform", platforms)
@@ -160,6 +163,16 @@ def try_wheel(minor: int) -> str:
     python = str(environment / "bin" / "python")
     run(python, "-m", "pip", "install", "--only-binary", ":all:", str(built), cwd=WORK, variables=variables)
     return run(python, str(HERE / "smoke.py"), cwd=WORK, variables=variables).strip()
+
+
+def try_with(extra: str) -> str:
+    """Install the first wheel with one extra, in the newest versions of its packages, and import what it brings."""
+    minor = next((minor for minor in MINORS if list((WORK / "wheels").glob(f"*-cp3{minor}-*.whl"))), MINORS[0])
+    environment = WORK / f"extra-{extra}"
+    try:
+        return try_extra(extra, interpreter(minor), wheel(minor), environment)
+    finally:
+        shutil.rmtree(environment, ignore_errors=True)
 
 
 def interpreter(minor: int) -> str:

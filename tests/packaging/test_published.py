@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.distributions import TOP, clean, run, without_compiler
+from tests.packaging.extras import IMPORTED, OURS
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
 
@@ -64,3 +65,7 @@ def test_the_package_tells_its_version(environment: Path, tmp_path: Path) -> Non
     told = run(str(environment / "bin" / "python"), "-c", program, cwd=tmp_path)
     assert told.strip() == PYPROJECT["project"]["version"]
     assert "PYTHONPATH" not in clean()
+
+
+def test_each_extra_that_an_application_installs_is_tried_alone_by_the_release_check() -> None:
+    assert PYPROJECT["project"]["optional-dependencies"].keys() == IMPORTED.keys() | OURS

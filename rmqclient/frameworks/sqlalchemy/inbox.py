@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Column, Index, MetaData, Table, delete, select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from rmqclient.databases.database import check_table
 from rmqclient.databases.inbox import identity_of
@@ -31,6 +30,9 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
 from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
+
+if TYPE_CHECKING:  # at run time this import needs greenlet, which only applications with asyncio have
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
 class Inbox:

@@ -14,10 +14,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, delete, func, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from rmqclient.databases import relay_lock
 from rmqclient.databases.database import check_table
@@ -28,6 +27,9 @@ from rmqclient.duration import Duration
 from rmqclient.frameworks.sqlalchemy.columns import DATABASES, Sync, blob, connection_of, exact, number, short, text
 from rmqclient.message import Message
 from rmqclient.opening import Place
+
+if TYPE_CHECKING:  # at run time this import needs greenlet, which only applications with asyncio have
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 
 class Outbox:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -144,3 +146,8 @@ def test_an_async_session_does_the_same(async_url: str, message: ReceivedMessage
         return answers
 
     assert asyncio.run(deliver()) == [True, True, False]
+
+
+def test_an_application_without_asyncio_needs_no_greenlet() -> None:
+    without = "import sys; sys.modules['greenlet'] = None; import rmqclient.frameworks.sqlalchemy"
+    assert subprocess.run([sys.executable, "-c", without], check=False).returncode == 0

@@ -70,13 +70,18 @@ def options() -> list[Option]:
     return _Parser(Settings()).options
 
 
+def usual_limits() -> Limits:
+    """Return the limits of a check without arguments: of the environment, the settings file, then ours."""
+    return _limits(_Parser(Settings()).parse_args([]))
+
+
 def help_text(width: int | None = None) -> str:
     """Return what ``--help`` prints, in so many columns; without ``width``, in those of the terminal."""
     return _Parser(Settings(), width).format_help()
 
 
 def _checked(chosen: argparse.Namespace) -> int:
-    limits = Limits(**{name: getattr(chosen, name) for name in Limits._fields if hasattr(chosen, name)})
+    limits = _limits(chosen)
     looks = {"live": findings.alive, "ready": findings.ready}
     try:
         with Glance(chosen.store) as glance:
@@ -86,6 +91,10 @@ def _checked(chosen: argparse.Namespace) -> int:
     print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check
     worst = report.worst(found)
     return worst if chosen.output == "nagios" else int(worst == findings.CRITICAL)
+
+
+def _limits(chosen: argparse.Namespace) -> Limits:
+    return Limits(**{name: getattr(chosen, name) for name in Limits._fields if hasattr(chosen, name)})
 
 
 def _unreadable(reason: str, output: str) -> int:

@@ -165,12 +165,12 @@ def _directory(root: Path) -> Iterator[Line]:
 
 def _health(root: Path, app: App | None) -> Iterator[Line]:
     from rmqclient.health import findings
-    from rmqclient.health.limits import Limits
     from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.workers.commands.looking.check import usual_limits
 
     try:
         with Glance(str(root)) as glance:
-            found, queues = findings.look(glance, Limits(min_ready=0)), glance.queues()
+            found, queues = findings.look(glance, usual_limits()._replace(min_ready=0)), glance.queues()
             beside = [clock(glance, queues), *(application(app, queues) if app is not None else ())]
     except Unreadable as error:
         yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
@@ -198,12 +198,12 @@ def _invariants(root: Path) -> Iterator[Line]:
 
 def _health_json(root: Path) -> str:
     from rmqclient.health import findings, report
-    from rmqclient.health.limits import Limits
     from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.workers.commands.looking.check import usual_limits
 
     try:
         with Glance(str(root)) as glance:
-            return report.written(findings.look(glance, Limits(min_ready=0)), "json")
+            return report.written(findings.look(glance, usual_limits()._replace(min_ready=0)), "json")
     except Unreadable as error:
         return json.dumps({"error": str(error)})
 
