@@ -31,7 +31,7 @@ from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
 from rmqclient.broker.settings import Address, ServeSettings, TlsMode
-from rmqclient.errors import StoreUnsettled
+from rmqclient.errors import StoreReplaced, StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.store import MessageStore, clock, open_store, use_one_heap
 
@@ -51,9 +51,10 @@ _CLOSING_S: Final = 10.0
 def serve(settings: ServeSettings, tell: Callable[[str], None], manager: ServiceManager | None = None) -> None:
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
 
-    A server whose store is fenced ends, too: what its clients handle and acknowledge would count nowhere. Raises
-    StoreFenced then, and as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError
-    for failures of another form, and for a clock as :func:`rmqclient.store.clock.make`.
+    A server whose store is fenced ends, too: what its clients handle and acknowledge would count nowhere. So does one
+    whose directory was removed, renamed or replaced. Raises StoreFenced and StoreReplaced then, and as
+    :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError for failures of another
+    form, and for a clock as :func:`rmqclient.store.clock.make`.
     """
     settings = replace(settings, root=settings.root.absolute())
     tls = Tls(settings.tls)
@@ -75,6 +76,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         asyncio.run(server.run(tell))
         if server.is_replaced:
             store.check_primary()
+        store.check_usable()
 
 
 def _open(settings: ServeSettings) -> MessageStore:
@@ -181,6 +183,15 @@ class Server:
         """Whether another store took the place of this one, which was a primary."""
         return self._store.is_replica and not self._settings.read_only
 
+    @property
+    def is_moved(self) -> bool:
+        """Whether the directory of the store is another one now. Clients are answered no more, by whatever is there."""
+        try:
+            self._store.check_usable()
+        except StoreReplaced:
+            return True
+        return False
+
     async def run(self, tell: Callable[[str], None]) -> None:
         """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
         try:
@@ -209,7 +220,7 @@ class Server:
 
     async def _until(self, told: asyncio.Event) -> None:
         """Wait for the end, or until another store took this one's place; tell the watchdog that this loop turns."""
-        while not told.is_set() and not self.is_replaced:
+        while not told.is_set() and not self.is_replaced and not self.is_moved:
             self._manager.alive()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(told.wait(), min(self._manager.beat_interval_s or _REPLACED_S, _REPLACED_S))

@@ -5,6 +5,7 @@
     QueueError
     ├── StoreError
     │   ├── StoreClosed           the handle was closed, or used in a forked child
+    │   │   └── StoreReplaced     its directory was removed, renamed or replaced while it was open
     │   ├── StoreInUse            a RocketMQ broker has this directory open
     │   ├── StoreBusy             a lock was held longer than the time allowed for it
     │   │   ├── NotFlushed        the message is stored; the flush that its send waited for did not come
@@ -144,6 +145,7 @@ from rmqclient.store.errors import (
     StoreFull,
     StoreInUse,
     StorePoisoned,
+    StoreReplaced,
     StoreUnsettled,
     StoreUnusable,
     SubscriptionMismatch,
@@ -260,6 +262,7 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "StorePoisoned",
+    "StoreReplaced",
     "StoreUnsettled",
     "StoreUnusable",
     "StoredInPart",

@@ -39,6 +39,14 @@ class StoreClosed(StoreError):
     """The handle was closed, or belongs to the process from which this one was forked."""
 
 
+class StoreReplaced(StoreClosed):
+    """The directory at the path of the store is no longer the one that this process has open.
+
+    It was removed, renamed or replaced. Nothing was written there, and this process can do nothing more with the store
+    that it has open: close it, or end.
+    """
+
+
 class StoreInUse(StoreError):
     """A RocketMQ broker has the directory open; stop the broker first."""
 

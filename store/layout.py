@@ -283,9 +283,10 @@ RUNTIME_HEADER = Layout(
     order=NATIVE,
 )
 
-RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4, "closed": 8}
+RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4, "closed": 8, "replaced": 16}
 """Bits of ``restricted``. The store follows another one; a send waits for followers, and without them it is refused, or
-answered all the same; the last process has closed the store, and the next one has another runtime file."""
+answered all the same; the last process has closed the store, and the next one has another runtime file; a process has
+found another directory at the path of the store, so each process looks by itself, whose path may be another one."""
 
 IDLE, COPYING, RECORDED = range(3)
 """Values of ``append_stage``."""

@@ -22,7 +22,7 @@ from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.append.replicas import Replicas
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, store_errors
+from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, StoreReplaced, store_errors
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
@@ -79,7 +79,7 @@ def open_store(
     Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed,
     StoreUnsettled.
     """
-    path = Path(root)
+    path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
@@ -115,7 +115,7 @@ class MessageStore:
         self.lock = lock
         self._pid = os.getpid()
         self._closed = False
-        self._mappings = MappingCache(config.max_mapped_files)
+        self._mappings = MappingCache(config.max_mapped_files, check_in_place=lock.check_in_place)
         self.log_files, self.consume_queues = files_of(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
         self._parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
@@ -159,11 +159,24 @@ class MessageStore:
         self.close()
 
     def check_usable(self) -> None:
-        """Raise StoreClosed when the store was closed or belongs to the process that this one was forked from."""
+        """Raise StoreClosed after :meth:`close` and in a forked child, StoreReplaced when that was found."""
+        if self.lock.replaced:
+            raise StoreReplaced(self.lock.replaced)
         if self._closed:
             raise StoreClosed(f"the store in {self.root} was closed")
         if os.getpid() != self._pid:
             raise StoreClosed(f"the store in {self.root} was opened by process {self._pid}: open it again after a fork")
+
+    def check_in_place(self) -> None:
+        """Raise StoreReplaced when the directory was removed, renamed or replaced, and end every use of the store.
+
+        Every append to what this process has open is refused from then on, and whoever waits for messages wakes up.
+        """
+        try:
+            self.lock.check_in_place()
+        finally:
+            if self.lock.replaced:
+                self.state.end_replaced()
 
     @property
     def is_replica(self) -> bool:
@@ -378,7 +391,8 @@ class MessageStore:
         """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing.
 
         Raises StoreFull, StorePoisoned, LimitReached, DiskFailed or StoreBusy when the last process could not leave
-        the store clean. The process has left nevertheless, and the next opening recovers.
+        the store clean, and StoreReplaced when its directory is another one now and nothing has said so yet. The
+        process has left nevertheless, and the next opening recovers.
         """
         if self._closed or os.getpid() != self._pid:
             return
@@ -392,6 +406,8 @@ class MessageStore:
         if self._moved_clock is not None:
             self._moved_clock.close()
         try:
+            if self.lock.replaced:  # and somebody was told: there is nothing left to do here
+                return
             with (
                 store_errors(f"{self.root} cannot be closed in order"),
                 self.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S),
@@ -441,7 +457,7 @@ class MessageStore:
             self.state.index_timestamp = newest.header.end_timestamp
 
     def _start_housekeeper(self) -> Housekeeper:
-        config = self.config
+        config, check = self.config, self.check_in_place
         tasks: dict[Callable[[], None], int | Every] = {
             self.flusher.flush_timed: config.flush.interval_ms,
             self.flusher.flush_log: config.flush.thorough_interval_ms,
@@ -455,7 +471,7 @@ class MessageStore:
         if config.message_index:
             tasks[self.build_index] = _INDEX_INTERVAL_MS
         if self.is_replica:  # its primary delivers what waits, and checks transactions
-            return Housekeeper(self.state, self.lock, tasks, self._appenders.prepare_next_file, {}, _nothing)
+            return Housekeeper(self.state, self.lock, tasks, self._appenders.prepare_next_file, {}, _nothing, check)
         tasks |= {
             self.persist_schedule: PERSIST_INTERVAL_MS,
             self.timer.persist: PERSIST_INTERVAL_MS,
@@ -468,6 +484,7 @@ class MessageStore:
             self._appenders.prepare_next_file,
             {"schedule": self.schedule.run, "timer": self.timer.run},
             self.timer.wake,
+            check,
         )
 
 

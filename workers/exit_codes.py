@@ -29,7 +29,7 @@ Exit codes:
   0    ok
   1    failed
   2    wrong usage, or the application cannot be imported
-  3    the store cannot be opened or read
+  3    the store cannot be opened or read, or its directory was replaced
   4    a group refused the workers, because its members have another subscription
   5    every worker is in a crash loop
   6    store dump and store verify: damaged bytes, or an invariant that does not hold
@@ -61,6 +61,10 @@ class WorkerExit(enum.IntEnum):
     CANNOT_BOOT = 78
     """The worker could not load its handlers. Another try would end the same way."""
 
+    STORE_REPLACED = 79
+    """The directory of the store was removed, renamed or replaced under the worker. The supervisor finds that, too, and
+    starts no other one."""
+
 
 _HINTS = {
     signal.SIGKILL: "by a person, or because memory ran out",
@@ -76,6 +80,7 @@ _WORDS = {
     WorkerExit.NAME_TAKEN: "another process has its member name, see the log above",
     WorkerExit.REFUSED: "refused by a group whose members have another subscription, see the log above",
     WorkerExit.CANNOT_BOOT: "its handlers cannot be loaded",
+    WorkerExit.STORE_REPLACED: "the directory of its store is another one now",
 }
 
 

@@ -43,7 +43,7 @@ from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
-from rmqclient.store.errors import QueueError, UnknownTopic
+from rmqclient.store.errors import QueueError, StoreReplaced, UnknownTopic
 from rmqclient.tables.app_table import AppTables
 from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.observers import Observer, observers_of
@@ -406,12 +406,23 @@ class PushConsumer:
         bell = self._members.bell
         while not self._closing.is_set():
             heard = bell.heard()
+            if self._is_replaced():
+                return
             self._step()
             for subscription in self.subscriptions:
                 subscription.delivery.add_up()
             if not self._closing.is_set():
                 looks = [each.rebalancer.next_look_ms for each in self._joined]
                 bell.wait(heard, min(looks, default=self._config.liveness_interval_ms) / 1000)
+
+    def _is_replaced(self) -> bool:
+        """Take no more messages when the store that has them is not at its path any more; whoever found it said so."""
+        try:
+            self._backend.check_usable()
+        except StoreReplaced:
+            self.stop_taking()
+            return True
+        return False
 
     def _step(self) -> None:
         for each in self._joined:

@@ -15,7 +15,7 @@ without any of this pays for one load of a word, on a cache line that each appen
 
 from __future__ import annotations
 
-from rmqclient.store.append.replicas import WAITED_FOR, Copies, Replicas
+from rmqclient.store.append.replicas import REPLACED, WAITED_FOR, Copies, Replicas
 from rmqclient.store.errors import ReplicaUnavailable
 
 
@@ -28,7 +28,7 @@ class Waits:
     def admit(self) -> int:
         """Return the bits of ``restricted`` that do not stop the append. Raises ReadOnlyReplica, ReplicaUnavailable."""
         self._replicas.admit()
-        return WAITED_FOR
+        return WAITED_FOR | REPLACED
 
     def replicated(self, end: int) -> int:
         """Wait until the log is replicated up to ``end``; return ``SendResult.copies``. Raises NotReplicated."""
@@ -60,4 +60,4 @@ class Own(Later):
     def admit(self) -> int:
         """Allow the append. Raises ReadOnlyReplica."""
         self._replicas.check_primary()
-        return WAITED_FOR
+        return WAITED_FOR | REPLACED

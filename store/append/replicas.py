@@ -26,6 +26,7 @@ from rmqclient.store.settings.replica_mark import check_primary
 from rmqclient.store.settings.replication import Replication, Sync, read_replication, write_replication
 
 _WORD: Final = layout.RUNTIME_HEADER.at["replica_word"]
+REPLACED: Final = layout.RESTRICTED["replaced"]
 _REFUSE, _DEGRADE = layout.RESTRICTED["refuse"], layout.RESTRICTED["degrade"]
 WAITED_FOR: Final = _REFUSE | _DEGRADE
 """Bits of ``restricted`` under which a send waits for followers."""
@@ -74,8 +75,13 @@ class Replicas:
             )
 
     def check_primary(self) -> None:
-        """Refuse an append to a replica, or behind the end of the store's use. Raises ReadOnlyReplica, StoreClosed."""
+        """Refuse an append to a replica, or behind the end of the store's use. Raises ReadOnlyReplica, StoreClosed.
+
+        Raises StoreReplaced when the directory is another one now.
+        """
         self._state.check_open(self._root)
+        if self._state.restricted & REPLACED:
+            self._lock.check_in_place()
         check_primary(self._root, is_replica=self._state.is_replica)
 
     def copies(self, end: int) -> Copies:

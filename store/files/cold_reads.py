@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
@@ -27,9 +28,17 @@ class ColdReads:
     """Reads from files, of which at most ``limit`` stay open; the least recently used is closed first.
 
     With ``any_size``, bytes that a file lacks read as zeros, and bytes beyond its right size are ignored.
+    ``check_in_place`` is called before a file is opened.
     """
 
-    def __init__(self, limit: int = DESCRIPTORS, *, any_size: bool = False) -> None:
+    def __init__(
+        self,
+        limit: int = DESCRIPTORS,
+        *,
+        any_size: bool = False,
+        check_in_place: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check_in_place = check_in_place
         self._limit = limit
         self._any_size = any_size
         self._files: OrderedDict[str, _File] = OrderedDict()
@@ -87,6 +96,7 @@ class ColdReads:
         with self._lock:
             file = self._files.get(path)
             if file is None:
+                self._check_in_place()
                 file = self._files[path] = _File(Path(path), size, self._any_size)
                 if len(self._files) > self._limit:
                     self._files.popitem(last=False)

@@ -41,6 +41,11 @@ An open file description lock has a price:
 - One handle never excludes itself, so neither do the threads that share it: ``try_exclusive`` on a byte that the
   handle holds succeeds. :meth:`LockFile.held` also excludes the other threads.
 - Two handles exclude each other, also within one process.
+
+A lock guards the file that was opened, and everything else in a store goes by name. When the directory was removed,
+renamed or replaced, the name leads elsewhere, and the lock guards nothing that is found there. So each section
+(:meth:`LockFile.held`) and whatever else opens, makes or removes a file by its name compares the two first
+(:meth:`LockFile.check_in_place`). No other file can get the inode of ``lock`` while a process has it open.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
+import logging
 import os
 import struct
 import threading
@@ -56,7 +62,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, store_errors
+from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
@@ -95,6 +101,8 @@ _NAMES = {
     SENDER_BYTE: "sending the log",
 }
 
+_log = logging.getLogger(__name__)
+
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
 
@@ -125,6 +133,10 @@ class LockFile:
         with fork.held_off:
             self._file = _open(path)
             fork.register(self)
+        status = os.fstat(self._file.fileno())
+        self._identity = status.st_dev, status.st_ino
+        self.replaced = ""
+        """Why the lock guards nothing any more, once that was found; empty before."""
 
     def try_exclusive(self, byte: int) -> bool:
         """Lock ``byte`` for this handle alone, without waiting; return whether that worked.
@@ -184,6 +196,7 @@ class LockFile:
 
         Raises:
             StoreBusy: the byte was not free within ``timeout_s`` seconds.
+            StoreReplaced: as :meth:`check_in_place`.
         """
         deadline = time.monotonic() + timeout_s
         section = self._sections.setdefault(byte, threading.Lock())
@@ -192,11 +205,35 @@ class LockFile:
         try:
             self.wait_exclusive(byte, deadline - time.monotonic())
             try:
+                self.check_in_place()
                 yield
             finally:
                 self.unlock(byte)
         finally:
             section.release()
+
+    def check_in_place(self) -> None:
+        """Raise StoreReplaced if the lock file is not the one at its path; once it was not, for ever."""
+        if self.replaced:
+            raise StoreReplaced(self.replaced)
+        try:
+            found = self.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            self.replaced = (
+                f"{self.path.parent} was removed or renamed while process {os.getpid()} had it open: nothing is "
+                "written at that path any more. Put it back or make it anew, and start the process again"
+            )
+        except OSError as error:
+            raise as_store_error(error, f"{self.path} cannot be looked at") from error
+        else:
+            if (found.st_dev, found.st_ino) == self._identity:
+                return
+            self.replaced = (
+                f"{self.path.parent} was replaced by another directory while process {os.getpid()} had it open: "
+                "nothing is written to what is there now. Start the process again to use that"
+            )
+        _log.error("%s", self.replaced)
+        raise StoreReplaced(self.replaced)
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -49,11 +49,21 @@ class MappingCache:
     """The mappings of one process by path, at most ``limit`` of them, and the files that it keeps open.
 
     With ``any_size``, cold reads treat a file of another size as if it had the right size, for inspection.
+    ``check_in_place`` is called before a file is opened, made or removed by its name; it raises StoreReplaced when that
+    leads into another store.
     """
 
-    def __init__(self, limit: int, *, writable: bool = True, any_size: bool = False) -> None:
-        self.cold = ColdReads(any_size=any_size)
-        self.synced = SyncedFile()
+    def __init__(
+        self,
+        limit: int,
+        *,
+        writable: bool = True,
+        any_size: bool = False,
+        check_in_place: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.check_in_place = check_in_place
+        self.cold = ColdReads(any_size=any_size, check_in_place=check_in_place)
+        self.synced = SyncedFile(check_in_place)
         self._limit = limit
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
@@ -69,6 +79,7 @@ class MappingCache:
         with self._lock:
             mapping = self._mappings.get(path)
             if mapping is None:
+                self.check_in_place()
                 identity = identity_of(path)  # taken first: a file that is replaced from here on counts as removed
                 try:
                     mapping = map_file(Path(path), size, writable=self._writable)
@@ -160,7 +171,8 @@ class FileQueue:
         return Path(self._name(base))
 
     def allocate(self, base: int) -> bool:
-        """Make the file at ``base``; False if it exists. Raises StoreFull."""
+        """Make the file at ``base``; False if it exists. Raises StoreFull, StoreReplaced."""
+        self._mappings.check_in_place()
         return allocate(self.path(base), self.file_bytes, self._scratch, reserved=FIRST_BLOCKS if self._grow else None)
 
     def reserve(self, base: int, size: int) -> Mapping:
@@ -170,6 +182,7 @@ class FileQueue:
         """
         mapping = self.mapping(base)
         if mapping.reserved < size:
+            self._mappings.check_in_place()
             wanted = min(self.file_bytes, max(2 * mapping.reserved, -(-size // FIRST_BLOCKS) * FIRST_BLOCKS))
             reserve(self.path(base), wanted)
             mapping.reserved = wanted
@@ -246,7 +259,8 @@ class FileQueue:
         self._mappings.drop(self._name(base))
 
     def remove(self, base: int) -> None:
-        """Remove the file at ``base``, if it is there. Mappings in use stay valid."""
+        """Remove the file at ``base``, if it is there. Mappings in use stay valid. Raises StoreReplaced."""
+        self._mappings.check_in_place()
         self._mappings.drop(self._name(base))
         self._named.discard(base)
         self.path(base).unlink(missing_ok=True)
@@ -256,7 +270,11 @@ class FileQueue:
         self._mappings.synced.sync(self._name(base))
 
     def sync(self, start: int, end: int) -> None:
-        """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files."""
+        """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files.
+
+        Raises as ``sync_file``, and StoreReplaced.
+        """
+        self._mappings.check_in_place()
         synced = {base for base in self.bases() if base < end and base + self.file_bytes > start}
         for base in sorted(synced):
             with suppress(FileNotFoundError):  # the retention of another process removed it

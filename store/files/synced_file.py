@@ -8,6 +8,7 @@ each descriptor that was open then [errseq_t].
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
@@ -18,7 +19,8 @@ from rmqclient.store.files.mapped_file import open_to_sync
 class SyncedFile:
     """The file that this process made durable last. Safe for threads; a flush holds up the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_in_place: Callable[[], None] = lambda: None) -> None:
+        self._check_in_place = check_in_place
         self._path = ""
         self._name: Path | None = None
         self._descriptor = -1
@@ -27,6 +29,8 @@ class SyncedFile:
 
     def sync(self, path: str) -> None:
         """Make the pages of the file at ``path`` durable. Raises as ``sync_file``, also when it is there no more.
+
+        Raises StoreReplaced when its directory is another one now.
 
         A file that has taken the place of the one that is open is seen after :meth:`release_removed`.
         """
@@ -59,6 +63,7 @@ class SyncedFile:
 
     def _open(self, path: str) -> None:
         self._close()
+        self._check_in_place()
         with fork.held_off:
             self._descriptor = open_to_sync(Path(path), os.O_RDONLY)
         self._path, self._name = path, _name_of(self._descriptor)

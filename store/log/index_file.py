@@ -198,7 +198,8 @@ class IndexFiles:
         _HEADER.pack_into(file.mapping, 0, *times_and_offsets, 0, 1)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, if it is there. Mappings in use stay valid."""
+        """Remove a file, if it is there. Mappings in use stay valid. Raises StoreReplaced."""
+        self._mappings.check_in_place()
         self._mappings.drop(str(path))
         path.unlink(missing_ok=True)
 

@@ -211,7 +211,9 @@ def _check_settled(root: Path, *, settling: bool) -> None:
 
 
 def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
-    log_files, queues = files_of(root, config, MappingCache(config.max_mapped_files))
+    log_files, queues = files_of(
+        root, config, MappingCache(config.max_mapped_files, check_in_place=lock.check_in_place)
+    )
     cutting.finish(root, log_files)
     timeout_ms = config.lock_timeout_ms
     shape.check_sizes(root, config.commit_log_file_bytes, config.consume_queue_file_entries)

@@ -201,6 +201,13 @@ class SharedState:
         with self.locked(self.append_mutex, timeout_ms):
             pass
 
+    def end_replaced(self) -> None:
+        """Let every append by this file look whether its directory is still there, and wake all who sleep."""
+        self.words.set_bits(layout.RUNTIME_HEADER.at["restricted"], layout.RESTRICTED["replaced"])
+        self.words.signal(layout.RUNTIME_HEADER.at["membership_word"])
+        for lane in range(layout.ARRIVAL_LANES):
+            self.signal_arrival(lane)
+
     def check_open(self, root: Path) -> None:
         """Raise StoreClosed for an append by this file after :meth:`shut`, of whatever process."""
         if self.restricted & layout.RESTRICTED["closed"]:

@@ -68,6 +68,7 @@ class Flusher:
 
     def __init__(self, parts: Parts) -> None:
         self._root = parts.root
+        self._check_in_place = parts.lock.check_in_place
         self._state = parts.state
         self._log_files = parts.log_files
         self._consume_queues = parts.consume_queues
@@ -187,7 +188,8 @@ class Flusher:
             self._poison(error)
 
     def write_checkpoint(self) -> None:
-        """Record on disk how far everything is durable. Raises StorePoisoned."""
+        """Record on disk how far everything is durable. Raises StorePoisoned, StoreReplaced."""
+        self._check_in_place()
         with self._recording:  # two tasks of a housekeeper could make a missing file at the same time
             try:
                 self._write_checkpoint()
@@ -304,6 +306,7 @@ class Flusher:
     def _poison(self, error: OSError) -> None:
         if error.errno in (errno.EMFILE, errno.ENFILE):  # the flush has not begun, so none failed
             raise as_store_error(error, f"flushing {self._root} cannot begin") from error
+        self._check_in_place()  # a file that is not there because the directory is another one is no failed disk
         self._state.poisoned = error.errno or errno.EIO
         self._wake_followers()
         raise StorePoisoned(

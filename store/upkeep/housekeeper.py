@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from rmqclient.store import clock, layout
+from rmqclient.store.errors import StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.upkeep.thread_signals import take_no_signals
@@ -35,7 +36,8 @@ class Housekeeper:
 
     ``tasks`` maps a task to its interval. ``prepare`` makes the next commit log file, at once when a writer enters a
     new one. Each of ``beside`` runs in a thread of its own until the event it gets is set; ``ending`` then wakes those
-    that sleep on something else.
+    that sleep on something else. The thread ends when ``check_in_place``, called twice a second whoever has the role,
+    raises StoreReplaced.
     """
 
     def __init__(
@@ -46,12 +48,14 @@ class Housekeeper:
         prepare: Callable[[], None],
         beside: Mapping[str, Callable[[threading.Event], None]],
         ending: Callable[[], None],
+        check_in_place: Callable[[], None],
     ) -> None:
         self._state = state
         self._lock = lock
         self._prepare = prepare
         self._beside = {"upkeep": Timetable(tasks).run, **beside}
         self._ending = ending
+        self._check_in_place = check_in_place
         self._closed = threading.Event()
         self._preferred = False
         self._serving = False
@@ -79,7 +83,7 @@ class Housekeeper:
         words = self._state.words
         while True:
             seen = words.load32(_PREPARE_WORD)  # before the looks: close() changes it last
-            if self._closed.is_set():
+            if self._closed.is_set() or not self._is_in_place():
                 return
             if not self._may_serve() or not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
                 words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
@@ -96,6 +100,15 @@ class Housekeeper:
                 _log.error("housekeeping is tried again: %s", failure)
                 self._closed.wait(_ATTEMPT_MS / 1000)
 
+    def _is_in_place(self) -> bool:
+        try:
+            self._check_in_place()
+        except StoreReplaced:
+            return False
+        except StoreError as error:  # a disk that fails says nothing about the name
+            _log.error("%s", error)
+        return True
+
     def _may_serve(self) -> bool:
         return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None
 
@@ -107,7 +120,7 @@ class Housekeeper:
                 thread.start()
                 beside.append(thread)
             self._serving = True
-            while not self._closed.is_set() and self._may_serve():
+            while not self._closed.is_set() and self._may_serve() and self._is_in_place():
                 seen = self._state.words.load32(_PREPARE_WORD)
                 run_guarded(self._prepare)
                 if not self._closed.is_set():

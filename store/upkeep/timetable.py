@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rmqclient.store import clock
 from rmqclient.store.clock import boottime
-from rmqclient.store.errors import QueueError, StoreBusy, StorePoisoned
+from rmqclient.store.errors import QueueError, StoreBusy, StorePoisoned, StoreReplaced
 
 _log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def run_guarded(task: Task) -> None:
     """Run a task and report its failure, so that its next turn still comes."""
     try:
         task()
-    except StorePoisoned:
+    except (StorePoisoned, StoreReplaced):
         pass  # the first failure was logged where it happened, and every sender is told
     except StoreBusy as error:
         _log.info("%s will be done next time: %s", task.__name__, error)

@@ -115,6 +115,7 @@ class Timer:
         now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._root = parts.root
+        self._lock = parts.lock
         self._state = parts.state
         self._topics = parts.topics
         self._log_files = parts.log_files
@@ -380,7 +381,7 @@ class Timer:
     def persist(self) -> None:
         """Flush the log, then write ``timer.done``.
 
-        Raises StoreFull, StorePoisoned, NotFlushed.
+        Raises StoreFull, StorePoisoned, NotFlushed, StoreReplaced.
         """
         try:
             end = self._topics.max_offset(QUEUE)
@@ -392,6 +393,7 @@ class Timer:
             return
         flushed_to = self._state.published_to
         self._wait_until_flushed(flushed_to)
+        self._lock.check_in_place()
         self._written = TimerSnapshot(scan_from, flushed_to, done)
         write_snapshot(self._root, self._written)
 

@@ -5,6 +5,7 @@ The log is the supervisor's standard error, where it names the process of every 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
+from rmqclient.admin import Admin
 from rmqclient.store import open_store
+from rmqclient.workers.exit_codes import ExitCode
 from tests.support.host.load import slowdown
 from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
 
@@ -358,3 +361,29 @@ def in_flight(supervised: Supervised) -> int:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+
+@pytest.mark.guarantee("G88")
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_workers_of_a_store_that_was_removed_end_and_write_nothing(supervise: Supervise, is_made_anew: bool) -> None:
+    # Given two workers that have handled a message
+    supervised = supervise("obedient", "--processes", "2")
+    pids = supervised.ready(2)
+    supervised.send("hello")
+    supervised.recorded("done hello")
+
+    # When the directory is removed, or another store takes its place
+    supervised.root.rename(supervised.directory / "old")
+    if is_made_anew:
+        with Producer(supervised.root) as producer:
+            for _ in range(8):
+                producer.send("orders", "new")
+
+    # Then the workers and their supervisor end with the code of a store that is not there, and none is restarted
+    assert supervised.exit_code() == ExitCode.STORE_CANNOT_BE_OPENED
+    assert supervised.pids() == pids
+    if is_made_anew:
+        with contextlib.closing(Admin(supervised.root)) as admin:
+            assert admin.groups() == []
+    else:
+        assert not supervised.root.exists()

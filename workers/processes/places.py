@@ -34,6 +34,17 @@ class Supervised(NamedTuple):
     workers: WorkerTable
     groups: Callable[[], list[GroupInfo]]
     """The groups as they stand; empty for a cluster, whose brokers are not asked. Raises QueueError, OSError."""
+    check_in_place: Callable[[], None]
+    """Raises StoreReplaced when the directory is another one now; of a cluster never."""
+
+
+class Working(NamedTuple):
+    """What a worker needs of a place."""
+
+    place: Place
+    workers: WorkerTable
+    check_in_place: Callable[[], None]
+    """As that of :class:`Supervised`."""
 
 
 @contextlib.contextmanager
@@ -45,22 +56,27 @@ def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Sup
     if isinstance(root, str) and scheme_of(root):
         open_backend(root).close()  # a mistake in the URL is found here, not in each worker
         with contextlib.closing(workers_of_cluster(root)) as workers:
-            yield Supervised(shown(root), "as its brokers are set", workers, list)
+            yield Supervised(shown(root), "as its brokers are set", workers, list, _always)
         return
     from rmqclient.admin import Admin  # noqa: PLC0415 - a worker does not need it
 
     with open_local_store(root, "worker processes", config, create=True) as store:
         admin = Admin(store)
         admin.prefer_as_housekeeper()
-        yield Supervised(str(store.root), store.config.durability.value, store.workers(), admin.groups)
+        durability = store.config.durability.value
+        yield Supervised(str(store.root), durability, store.workers(), admin.groups, store.check_in_place)
 
 
 @contextlib.contextmanager
-def for_worker(root: Path | str, config: StoreConfig | None) -> Iterator[tuple[Place, WorkerTable]]:
+def for_worker(root: Path | str, config: StoreConfig | None) -> Iterator[Working]:
     """Open a place for a worker. Raises as :func:`for_supervisor`, and for a store that is not there."""
     if isinstance(root, str) and scheme_of(root):
         with contextlib.closing(open_backend(root)) as backend:
-            yield backend, workers_of_cluster(root)
+            yield Working(backend, workers_of_cluster(root), _always)
         return
     with open_local_store(root, "worker processes", config, housekeeping=False) as store:
-        yield store, store.workers()
+        yield Working(store, store.workers(), store.check_in_place)
+
+
+def _always() -> None:
+    """Find everything in place."""

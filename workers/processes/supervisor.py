@@ -10,6 +10,7 @@ The supervisor as a whole::
     a worker cannot load its handlers              stops all                                 2
     a group refuses a worker                       stops all                                 4
     every worker is in a crash loop                stops                                     5
+    the directory of the store is another one now  stops all                                 3
     TTIN, TTOU                                     one worker more, one less (not the last)
     it is killed itself                            the workers notice: :mod:`rmqclient.workers.processes.worker`
 
@@ -24,12 +25,13 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerState, WorkerTable
-from rmqclient.errors import QueueError
+from rmqclient.errors import QueueError, StoreReplaced
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.processes.child import Child
 from rmqclient.workers.processes.reporting import Reporting
@@ -69,7 +71,7 @@ class Supervisor:
     Every worker gets ``boot``, with its own slot. Start the fork server first
     (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
     Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
-    another one has its number.
+    another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class Supervisor:
         limits: Limits | None = None,
         member_name: str = "worker",
         reporting: Reporting | None = None,
+        check_in_place: Callable[[], None] = lambda: None,
     ) -> None:
         self._table = table
+        self._check_in_place = check_in_place
         self._boot = boot
         self._signals = signal_pipe
         self._limits = limits or Limits()
@@ -123,9 +127,19 @@ class Supervisor:
         if all(worker.phase is Phase.CRASH_LOOP for worker in self._workers.values()):
             _log.error("every worker is in a crash loop: giving up")
             self._give_up(ExitCode.CRASH_LOOP)
+        if not self._stopping:
+            self._look()
         self._forget_stopped_workers()
         slots = [child.slot for child in self._children.values()]
         self._reporting.look(len(self._workers), {slot: self._table.status(slot) for slot in slots})
+
+    def _look(self) -> None:
+        try:
+            self._check_in_place()
+        except StoreReplaced:  # which was said when it was found
+            self._give_up(ExitCode.STORE_CANNOT_BE_OPENED)
+        except QueueError as error:
+            _log.error("%s", error)
 
     def _seconds_to_wait(self) -> float:
         due_s = min(worker.due_at for worker in self._workers.values()) - time.monotonic()

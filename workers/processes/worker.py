@@ -27,6 +27,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -36,7 +37,7 @@ import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.errors import ClientIdInUse, HandlerError, MembershipRefused, QueueError
+from rmqclient.errors import ClientIdInUse, HandlerError, MembershipRefused, QueueError, StoreReplaced
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
@@ -101,19 +102,19 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.CANNOT_BOOT
     try:
         with (
-            places.for_worker(boot.root, boot.config) as (place, workers),
-            read_by_worker(place),
+            places.for_worker(boot.root, boot.config) as working,
+            read_by_worker(working.place),
         ):
             consumer = PushConsumer(
-                place,
+                working.place,
                 loaded.handlers,
                 member_name=boot.member_name,
                 config=boot.consumer,
                 crons=loaded.crons,
                 hooks=loaded.hooks,
             )
-            slot = workers.attach(boot.slot)
-            with Heartbeat(slot, consumer) as heartbeat:
+            slot = working.workers.attach(boot.slot)
+            with Heartbeat(slot, consumer, working.check_in_place) as heartbeat:
                 return _deliver(consumer, heartbeat, stop, boot.drain_timeout_s)
     except ClientIdInUse as error:
         _log.error("%s: %s", type(error).__name__, error)
@@ -124,6 +125,8 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     except HandlerError as error:
         _log.error("%s", error)
         return WorkerExit.CANNOT_BOOT
+    except StoreReplaced:  # which was said when it was found
+        return WorkerExit.STORE_REPLACED
     except QueueError as error:
         _log.error("%s: %s", type(error).__name__, error)
         return WorkerExit.FAILED
@@ -158,6 +161,8 @@ def _deliver(
         consumer.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the same
         _log.error("the worker stops; closing it failed: %s", _told(error), exc_info=error)
+    if heartbeat.is_replaced:
+        return WorkerExit.STORE_REPLACED
     if left:
         _log.warning("%d messages were still in flight after %.1f s; they are delivered again", left, timeout_s)
         return WorkerExit.UNFINISHED
@@ -195,11 +200,17 @@ class Heartbeat:
     A beat says only that Python code gets its turn here; the age of its message shows a handler that never returns. If
     the beat itself fails, the thread ends, and the supervisor notices the silence.
 
+    It also looks whether the directory of the store is still the one that is open, and tells the worker to stop when it
+    is not.
+
     Every beat repeats the state, because the supervisor resets the slot when it has learnt the process id, and a quick
     worker may be ready before that.
     """
 
-    def __init__(self, slot: WorkerSlot, consumer: PushConsumer) -> None:
+    def __init__(self, slot: WorkerSlot, consumer: PushConsumer, check_in_place: Callable[[], None]) -> None:
+        self.is_replaced = False
+        """Whether the directory of the store is another one now."""
+        self._check_in_place = check_in_place
         self._slot = slot
         self._consumer = consumer
         self._state = WorkerState.STARTING
@@ -236,7 +247,18 @@ class Heartbeat:
     def _beat_until_ended(self) -> None:
         while not self._ended.wait(BEAT_INTERVAL_S):
             self.beat()
+            if not self.is_replaced:
+                self._look()
             if os.getppid() != self._fork_server:
                 # Without the fork server no process learns how this one ends, so it is replaced.
                 os.kill(os.getpid(), signal.SIGTERM)
                 self._fork_server = os.getppid()
+
+    def _look(self) -> None:
+        try:
+            self._check_in_place()
+        except StoreReplaced:
+            self.is_replaced = True
+            os.kill(os.getpid(), signal.SIGTERM)
+        except QueueError as error:  # the disk fails: what needs it says so
+            _log.error("%s", error)

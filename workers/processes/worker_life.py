@@ -11,7 +11,8 @@
     READY               Tick, beat too old (*)         HUNG                  Say, Send ABRT
     READY               Tick, message too old (*)      HUNG                  Say, Send ABRT
     HUNG                Tick, due                      HUNG                  Send KILL
-    STARTING            Exited, CANNOT_BOOT, REFUSED   STOPPED               Say, Release, GiveUp
+    STARTING            Exited, CANNOT_BOOT, REFUSED,  STOPPED               Say, Release, GiveUp
+                        STORE_REPLACED
     STARTING READY HUNG Exited                         WAITING, CRASH_LOOP   Say, Release
     STARTING READY      Stop                           DRAINING              Send TERM
     HUNG                Stop                           DRAINING              (KILL stays due)
@@ -182,7 +183,11 @@ Action = Start | Send | Release | Say | GiveUp
 Step = tuple[Worker, list[Action]]
 
 _FOR_GOOD: Mapping[int, ExitCode] = MappingProxyType(
-    {WorkerExit.CANNOT_BOOT: ExitCode.USAGE, WorkerExit.REFUSED: ExitCode.REFUSED}
+    {
+        WorkerExit.CANNOT_BOOT: ExitCode.USAGE,
+        WorkerExit.REFUSED: ExitCode.REFUSED,
+        WorkerExit.STORE_REPLACED: ExitCode.STORE_CANNOT_BE_OPENED,
+    }
 )
 """Exit codes of a starting worker after which another worker would end the same way."""
 

@@ -15,7 +15,25 @@ SYNCED_FILE = "tests/unit/files/test_synced_file.py"
 FLUSH_PROGRESS = "tests/unit/upkeep/flushing/test_flush_progress.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
+REPLACED = "tests/recovery/test_replaced.py"
+
 FAULTS = [
+    Fault(
+        name="a lock is believed whose name leads to another file",
+        file="store/files/file_lock.py",
+        old="            if (found.st_dev, found.st_ino) == self._identity:\n",
+        new="            if found:\n",
+        tests=REPLACED,
+        select="offsets_are_not_written or needs_a_file",
+    ),
+    Fault(
+        name="a section under a lock is entered without a look at its name",
+        file="store/files/file_lock.py",
+        old="                self.check_in_place()\n                yield\n",
+        new="                yield\n",
+        tests=REPLACED,
+        select="offsets_are_not_written",
+    ),
     Fault(
         name="a flush is recorded before it has happened",
         file="store/upkeep/flush.py",

@@ -157,6 +157,7 @@ class _Running:
                 limits=self.limits,
                 member_name=member_name,
                 reporting=reporting,
+                check_in_place=place.check_in_place,
             ).run()
 
     def _boot(self) -> worker.Boot:

@@ -110,7 +110,7 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
     gc.disable()  # until the server is ready: what it imports stays
     from rmqclient.broker.life.ephemeral import ephemeral_root
     from rmqclient.broker.server import serve as run
-    from rmqclient.errors import ReadOnlyReplica
+    from rmqclient.errors import ReadOnlyReplica, StoreReplaced
     from rmqclient.health.service_manager import ServiceManager
     from rmqclient.workers.processes.logs import configure_logging
 
@@ -121,7 +121,7 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         stack.enter_context(opening(directory, contextlib.nullcontext))
         try:
             run(_settings(directory, **options), click.echo, manager)
-        except ReadOnlyReplica as error:  # another try would end the same way
+        except (ReadOnlyReplica, StoreReplaced) as error:  # another try would end the same way
             raise StoreCannotBeOpened(str(error)) from error
 
 

@@ -1,0 +1,164 @@
+"""A store directory that is removed, renamed or replaced while processes have it open."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqclient import App, Producer, PullConsumer, StoreConfig
+from rmqclient.errors import StoreReplaced
+from rmqclient.store import open_store
+
+pytestmark = pytest.mark.guarantee("G88")
+
+SMALL = StoreConfig(commit_log_file_bytes=1 << 20, consume_queue_file_entries=100, max_body_bytes=500_000)
+TOLD_S = 5.0
+"""Within a second on an idle machine."""
+
+
+def files_of(root: Path) -> dict[Path, bytes]:
+    """Return every file with its bytes."""
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def removed(root: Path) -> None:
+    """Remove the store, with its directory."""
+    shutil.rmtree(root)
+
+
+def emptied(root: Path) -> None:
+    """Remove what is in the directory, which stays, and has its inode."""
+    for each in root.iterdir():
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+def renamed(root: Path) -> None:
+    """Give the directory another name."""
+    root.rename(root.with_name("moved"))
+
+
+def in_place_of(root: Path, how: Callable[[Path], None]) -> None:
+    """Put another store, with messages and a group, in the place of the one that is open."""
+    how(root)
+    with Producer(root, config=SMALL) as producer:
+        for number in range(40):
+            producer.send("orders", b"other %d" % number)
+    with PullConsumer(root, group="billing") as consumer:
+        for queue in consumer.queues("orders"):
+            consumer.commit(queue, consumer.max_offset(queue))
+
+
+ways = pytest.mark.parametrize("how", [removed, emptied, renamed])
+
+
+@ways
+def test_a_send_that_needs_a_file_is_refused_at_once(tmp_path: Path, how: Callable[[Path], None]) -> None:
+    # Given a producer whose directory is another store now, which has files of the same names
+    root = tmp_path / "store"
+    producer = Producer(root, config=SMALL)
+    producer.send("orders", b"mine")
+    in_place_of(root, how)
+    before = files_of(root)
+
+    # When it sends more than what it has mapped
+    with pytest.raises(StoreReplaced):
+        for _ in range(10):
+            producer.send("orders", bytes(400_000))
+    with pytest.raises(StoreReplaced):
+        producer.create_topic("another", 1)
+    producer.close()
+
+    # Then nothing of it is in the other store
+    assert files_of(root) == before
+
+
+@ways
+def test_a_producer_is_told_soon_also_when_it_needs_no_file(tmp_path: Path, how: Callable[[Path], None]) -> None:
+    root = tmp_path / "store"
+    with Producer(root, config=SMALL) as producer:
+        producer.send("orders", b"mine")
+        how(root)
+        until = time.monotonic() + TOLD_S
+        with pytest.raises(StoreReplaced):
+            while time.monotonic() < until:
+                producer.send("orders", b"mine")
+    assert not (root / "commitlog").exists()
+
+
+@ways
+def test_offsets_are_not_written_into_the_other_store(tmp_path: Path, how: Callable[[Path], None]) -> None:
+    # Given a store whose offsets are to be written
+    root = tmp_path / "store"
+    store = open_store(root, SMALL, housekeeping=False)
+    with Producer(store) as producer:
+        producer.send("orders", b"mine", delay=1000)
+        producer.create_topic("prices", 1, cleanup_policy="compact")
+    in_place_of(root, how)
+    before = files_of(root)
+
+    # When everything is written that is written by name
+    writes: list[Callable[[], object]] = [
+        store.persist_offsets,
+        store.persist_schedule,
+        store.timer.persist,
+        store.flusher.write_checkpoint,
+        store.build_index,
+        store.retention.run,
+        lambda: store.topics.create("another", 1),
+        lambda: store.log_files.remove(0),
+        lambda: store.log_files.allocate(1 << 20),
+        lambda: store.fence("here", 7),
+    ]
+    for write in writes:
+        with contextlib.suppress(StoreReplaced):  # what has nothing to write says nothing
+            write()
+
+    # And it is closed, then the other store is as it was
+    store.close()
+    assert files_of(root) == before
+
+
+def test_a_store_that_is_closed_before_anybody_was_told_says_so(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = open_store(root, SMALL, housekeeping=False)
+    in_place_of(root, removed)
+    before = files_of(root)
+    with pytest.raises(StoreReplaced):
+        store.close()
+    assert files_of(root) == before
+
+
+def test_consumers_of_the_old_store_begin_nothing_more(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    app = App(root, config=SMALL)
+    handled: list[bytes] = []
+    app.handler("orders", group="billing")(lambda body: handled.append(bytes(body)))
+    with app.running() as consumer:
+        shutil.rmtree(root)
+        began = time.monotonic()
+        consumer.drain(10 * TOLD_S)  # waits for the handlers' threads
+        assert time.monotonic() - began < TOLD_S
+        with Producer(root, config=SMALL) as producer:
+            producer.send("orders", b"new")
+    assert handled == []
+    with PullConsumer(root, group="billing") as reader:
+        assert [bytes(message.body) for message in reader.messages("orders", wait=0)] == [b"new"]
+
+
+def test_a_process_that_has_found_it_once_does_nothing_more(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    store = open_store(root, SMALL, housekeeping=False)
+    root.rename(tmp_path / "moved")
+    with pytest.raises(StoreReplaced):
+        store.persist_offsets()
+    (tmp_path / "moved").rename(root)  # another process may have opened it meanwhile
+    with pytest.raises(StoreReplaced):
+        store.persist_offsets()
+    with pytest.raises(StoreReplaced):
+        store.topics.create("orders", 1)
+    store.close()
