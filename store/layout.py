@@ -10,7 +10,6 @@ size, because another process could see an unaligned word half written.
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from typing import Any, Literal
@@ -222,7 +221,7 @@ CLOCK = Layout(
 # --- runtime file ---------------------------------------------------------------------------------
 
 RUNTIME_MAGIC = int.from_bytes(b"RMQSHARE", "little")
-RUNTIME_VERSION = 4
+RUNTIME_VERSION = 5
 
 RUNTIME_HEADER = Layout(
     Field("magic", "Q", "RMQSHARE, written last when the file is built"),
@@ -241,8 +240,9 @@ RUNTIME_HEADER = Layout(
     Field("offsets_digest_next", "Q", "of the one being written; a crash leaves the file with one of the two"),
     Field("lock_mtime", "Q", "ns, of the lock file, which a broker writes to whenever it starts"),
     Field("running_count", "Q", "slots of the running table that were ever in use; grows only"),
-    Field("_pad1", "40s", ""),
-    Field("append_mutex", "64s", "robust, process-shared; guards the fields down to last_store_timestamp"),
+    Field("openings", "Q", "numbers given to owners of mutexes; see store/files/lock_owner.py"),
+    Field("_pad1", "32s", ""),
+    Field("append_mutex", "64s", "a word that names its owner; guards the fields down to last_store_timestamp"),
     Field("append_stage", "Q", "0 idle, 1 copying records, 2 records whole and entries due"),
     Field("append_from", "Q", "first byte of the append under way"),
     Field("written_to", "Q", "exclusive end of the append under way; holds bytes nobody may read yet"),
@@ -262,7 +262,7 @@ RUNTIME_HEADER = Layout(
     Field("disk_full", "Q", "1 while the disk is too full for appends; see store/settings/disk.py"),
     Field("zeroed_to", "Q", "the file system has written blocks below it once; see store/upkeep/flush.py"),
     Field("_pad4", "24s", ""),
-    Field("flush_mutex", "64s", "robust, process-shared; its holder is the flush leader"),
+    Field("flush_mutex", "64s", "a word that names its owner, who is the flush leader"),
     Field("min_offset", "Q", "first byte of the oldest commit log file"),
     Field("allocated_to", "Q", "exclusive end of the newest allocated commit log file"),
     Field("prepare_word", "I", "futex: +1 when an appender enters a new file, or a process ends its housekeeping"),
@@ -272,7 +272,7 @@ RUNTIME_HEADER = Layout(
     Field("timer_next_due", "Q", "ms, when the next message of the timer is due, 0 for none; for display"),
     Field("worker_restarts", "Q", "workers that were started again, by all supervisors"),
     Field("handling_count", "Q", "slots of the handling table in use; grows only"),
-    Field("table_mutex", "64s", "robust, process-shared; guards the giving of slots in every table"),
+    Field("table_mutex", "64s", "a word that names its owner; guards the giving of slots in every table"),
     Field("membership_word", "I", "futex: +1 on every join, leave, death, subscription or queue change"),
     Field("replica_word", "I", "futex: +1 when replicated_to or replica_lease has moved"),
     Field("replicated_to", "Q", "every byte below it is at as many followers as a send waits for"),
@@ -324,7 +324,7 @@ GROUP_QUEUE_SLOT = Layout(
     Field("dead_lettered", "Q", "finished here by storing a dead letter"),
     Field("skipped", "Q", "finished because the group does not want them"),
     Field("lost", "Q", "finished because retention removed them first"),
-    Field("mutex", "48s", "robust, process-shared; guards every field below, and retried to lost"),
+    Field("mutex", "48s", "a word that names its owner; guards every field below, and retried to lost"),
     Field("orphaned", "Q", "1 from the death of an owner of the mutex until the next one has settled what it left"),
     Field("counting", "Q", "position in COUNTED of what is being marked as finished; 0 when nothing else is"),
     Field("epoch", "Q", "+1 per grant; an acknowledgement that carries another one is refused"),
@@ -485,15 +485,7 @@ RUNTIME_TABLES = {
 }
 
 
-def _c_library() -> str:
-    """Return which C library this process has. A mutex of the one means nothing to the other."""
-    try:
-        return "glibc" if os.confstr("CS_GNU_LIBC_VERSION") else "musl"
-    except (OSError, ValueError):
-        return "musl"
-
-
 RUNTIME_FINGERPRINT = zlib.crc32(
-    "\n".join([*(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()), _c_library()]).encode()
+    "\n".join(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()).encode()
 )
-"""Of the tables, and of the C library whose mutexes lie between them: others cannot share a runtime file."""
+"""Of the tables: a process with other ones cannot share a runtime file."""

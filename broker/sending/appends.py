@@ -136,7 +136,8 @@ class Appends:
 
     def _refuse_while_stuck(self, before: tuple[int, int]) -> None:
         if before == self._holder():
-            raise PageCacheBusy(f"thread {before[0]} still keeps the append lock; nothing was written")
+            process = self._state.append_mutex.process
+            raise PageCacheBusy(f"process {process} still keeps the append lock; nothing was written")
         self._stuck = None
 
     def _holder(self) -> tuple[int, int]:

@@ -20,6 +20,7 @@ so no process has to clean up after another::
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      a process that sends with a key that has this number
+    2**32 + n    OWNER_BYTES       exclusive, for life   an owner of mutexes, with the number n (lock_owner.py)
     65536 + n    CRON_BYTES        exclusive, short      a process that sends the messages of a schedule; n is a
                                                          hash of its name
 

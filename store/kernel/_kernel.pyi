@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingLike
+from contextlib import AbstractContextManager
 from typing import Protocol, Self, TypeAlias, final
 
 from rmqclient.steps.steps import Steps
@@ -101,6 +102,20 @@ def use_one_heap() -> None:
     """
 
 @final
+class LockOwner:
+    """Who locks the mutexes of a runtime file for one opening; see :mod:`rmqclient.store.files.lock_owner`.
+
+    Locks the byte of ``number`` by ``lock_file``, a descriptor that it closes when it is dropped. Raises OSError,
+    EAGAIN when another one has the byte; then the descriptor stays open.
+    """
+
+    number: int
+    """0 in a forked child."""
+    def __new__(cls, lock_file: int, number: int) -> Self: ...
+    def leave_to_parent(self) -> None:
+        """Close the descriptor in a forked child, where every mutex of this owner raises PermissionError."""
+
+@final
 class Mapping:
     """A shared mapping of a whole file, a buffer. It keeps no descriptor; the last reference unmaps it."""
 
@@ -116,6 +131,9 @@ class Mapping:
 
         Raises ValueError for a ``begin`` within a page or a range outside the file, OSError when there is no memory.
         """
+
+    def lock_as(self, owner: LockOwner) -> None:
+        """Say once who locks the mutexes in this mapping; the owner lives as long as the mapping. Raises ValueError."""
 
     def read_no_further(self) -> None:
         """Let the first touch of a page read that page only."""
@@ -173,23 +191,42 @@ class Words:
 
 @final
 class RobustMutex:
-    """A robust, process-shared mutex in a mapping, for the rare paths that run Python while they hold it.
+    """A mutex in a mapping, for the rare paths that run Python while they hold it.
 
-    The thread that acquired it must release it. When its holder dies, the kernel hands it on.
+    Its holder is the owner that the mapping locks as, which is alive as long as its byte of the lock file is locked.
+    When it is dead, a waiter takes the mutex, after 20 ms at most. Without an owner every call raises PermissionError.
     """
 
     def __new__(cls, mapping: Mapping, at: int) -> Self: ...
     def initialise(self) -> None:
         """Make the mutex, once, before others can see it."""
 
-    def try_acquire(self) -> bool: ...
+    def try_acquire(self) -> bool:
+        """Take the mutex if it is free. Never looks whether the holder lives, which costs a system call."""
+
+    def inherit(self) -> bool:
+        """Take the mutex if its holder is dead."""
+
     def acquire(self, timeout_ms: int) -> None:
         """Raises StoreBusy after ``timeout_ms``."""
+
+    def held(self, timeout_ms: int) -> AbstractContextManager[bool, None]:
+        """Hold the mutex for a ``with`` block, which an exception from a signal handler cannot leave locked.
+
+        Entering it raises StoreBusy after ``timeout_ms``.
+        """
+
+    def tried(self, *, from_dead: bool) -> AbstractContextManager[bool, None]:
+        """Hold the mutex for a ``with`` block if it is free, or its holder dead; entering tells whether it is held."""
 
     def release(self) -> None: ...
     @property
     def owner(self) -> int:
-        """Thread id of the holder, 0 when the mutex is free."""
+        """Number of the owner that holds it, 0 when the mutex is free."""
+
+    @property
+    def process(self) -> int:
+        """Id of the process that holds it, in its own PID namespace, 0 when the mutex is free. For people only."""
 
 @final
 class Message:

@@ -31,7 +31,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.ref cimport PyObject, Py_XDECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
-from libc.errno cimport EBUSY, EINTR, EINVAL, EIO, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
+from libc.errno cimport EAGAIN, EBUSY, EINTR, EINVAL, EIO, EOPNOTSUPP, ESTALE, ETIMEDOUT, errno
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc, strtoull
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
@@ -98,11 +98,17 @@ cdef extern from "shared_memory.h" nogil:
     int futex_wait(void *word, uint32_t expected, int64_t timeout_ns)
     int futex_wait_adaptive(void *word, uint32_t expected, int64_t timeout_ns)
     int futex_wake(void *word, int count)
-    int mutex_initialise(void *at)
-    int mutex_try(void *at, int spins)
-    int mutex_wait(void *at, int64_t timeout_ns)
-    void mutex_release(void *at)
-    int mutex_owner(const void *at)
+    ctypedef struct Owner "rmq_owner":
+        uint64_t number
+        int lock_file
+    const Owner no_owner
+    int owner_enter(int lock_file, uint64_t number)
+    int mutex_try(void *at, const Owner *me, int spins)
+    int mutex_wait(void *at, const Owner *me, int64_t timeout_ns)
+    int mutex_inherit(void *at, const Owner *me, uint64_t seen)
+    void mutex_release(void *at, const Owner *me)
+    uint64_t mutex_owner(const void *at)
+    int mutex_process(const void *at)
     int armed_point
     int armed_signal
     long armed_passes

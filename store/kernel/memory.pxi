@@ -1,6 +1,37 @@
 # --- mappings, words and the mutex: what processes share --------------------------------------------------------------
 
 @cython.final
+cdef class LockOwner:
+    """Who locks the mutexes of a store for one opening; see store/files/lock_owner.py."""
+
+    cdef Owner me
+    cdef object __weakref__
+
+    def __cinit__(self, int lock_file, uint64_t number):
+        cdef int failure = owner_enter(lock_file, number)
+        self.me.lock_file = -1
+        if failure:
+            raise OSError(failure, os.strerror(failure))
+        self.me.lock_file = lock_file
+        self.me.number = number
+
+    def __dealloc__(self):
+        if self.me.lock_file >= 0:
+            c_close(self.me.lock_file)
+
+    @property
+    def number(self):
+        return self.me.number
+
+    def leave_to_parent(self):
+        """Close the descriptor in a forked child, which would keep a dead parent alive, and lock nothing any more."""
+        cdef int lock_file = self.me.lock_file
+        self.me = no_owner
+        if lock_file >= 0:
+            c_close(lock_file)
+
+
+@cython.final
 cdef class Mapping:
     """A shared mapping of a whole file. It keeps no descriptor; the last reference to it unmaps the file."""
 
@@ -15,6 +46,8 @@ cdef class Mapping:
     cdef PyObject *behind
     cdef const unsigned char *end_word  # of a log file with pages that an Ahead keeps populated: the end of the log; else NULL
     cdef uint64_t base                  # and where the file begins in the log
+    cdef LockOwner owner                # who locks the mutexes in it, once that is told
+    cdef const Owner *me                # the same, for the sections
 
     def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
         cdef void *address
@@ -26,6 +59,7 @@ cdef class Mapping:
         self.address = <unsigned char *>address
         self.size = self.reserved = size
         self.writable = writable
+        self.me = &no_owner
 
     def __dealloc__(self):
         global unmapped
@@ -40,6 +74,12 @@ cdef class Mapping:
 
     def __len__(self):
         return self.size
+
+    def lock_as(self, LockOwner owner not None):
+        if self.owner is not None:
+            raise ValueError("the owner is told once: another thread may hold a mutex")
+        self.owner = owner
+        self.me = &owner.me
 
     def read_no_further(self):
         """Let the first touch of a page bring in that page only, and not the 128 KiB around it, which may be all zeros.
@@ -206,7 +246,7 @@ cdef class Words:
 
 @cython.final
 cdef class RobustMutex:
-    """A robust mutex in a mapping, for the rare paths that run Python while they hold it."""
+    """A mutex in a mapping, for the rare paths that run Python while they hold it."""
 
     cdef Mapping mapping
     cdef void *at
@@ -218,29 +258,86 @@ cdef class RobustMutex:
         self.at = mapping.address + at
 
     def initialise(self):
-        cdef int failure = mutex_initialise(self.at)
-        if failure:
-            raise OSError(failure, os.strerror(failure))
+        store64(self.at, 0)
 
     def try_acquire(self):
-        cdef int failure = mutex_try(self.at, 0)
+        return self._is_taken(mutex_try(self.at, self.mapping.me, 0))
+
+    def inherit(self):
+        return self._is_taken(mutex_inherit(self.at, self.mapping.me, load64(self.at)))
+
+    cdef bint _is_taken(self, int failure) except -1:
         if failure and failure != EBUSY:
             raise OSError(failure, os.strerror(failure))
         return failure == 0
 
     def acquire(self, int64_t timeout_ms):
-        cdef int failure = mutex_try(self.at, 0)
+        cdef const Owner *me = self.mapping.me
+        cdef int failure = mutex_try(self.at, me, 0)
         if failure == EBUSY:
             with nogil:
-                failure = mutex_wait(self.at, timeout_ms * 1000000)
+                failure = mutex_wait(self.at, me, timeout_ms * 1000000)
         if failure == ETIMEDOUT:
-            raise StoreBusy(f"waited {timeout_ms} ms for a mutex held by thread {mutex_owner(self.at)}")
+            raise StoreBusy(f"waited {timeout_ms} ms for a mutex held by process {mutex_process(self.at)}")
         if failure:
             raise OSError(failure, os.strerror(failure))
 
+    def held(self, int64_t timeout_ms):
+        return HeldMutex.__new__(HeldMutex, self, timeout_ms, False)
+
+    def tried(self, *, bint from_dead):
+        return HeldMutex.__new__(HeldMutex, self, NOT_WAITED, from_dead)
+
     def release(self):
-        mutex_release(self.at)
+        mutex_release(self.at, self.mapping.me)
 
     @property
     def owner(self):
         return mutex_owner(self.at)
+
+    @property
+    def process(self):
+        return mutex_process(self.at)
+
+
+cdef enum:
+    NOT_WAITED = -1
+
+
+@cython.final
+@cython.no_gc
+cdef class HeldMutex:
+    """A mutex for the length of a ``with`` block.
+
+    A signal handler may raise after every call of a line of Python, and before its next one. Here nothing can come
+    between taking the mutex and knowing that: an exception at the end of ``__enter__`` drops this object, which releases.
+    """
+
+    cdef RobustMutex mutex
+    cdef int64_t timeout_ms
+    cdef bint from_dead
+    cdef bint is_held
+
+    def __cinit__(self, RobustMutex mutex not None, int64_t timeout_ms, bint from_dead):
+        self.mutex = mutex
+        self.timeout_ms = timeout_ms
+        self.from_dead = from_dead
+
+    def __enter__(self):
+        if self.timeout_ms == NOT_WAITED:
+            self.is_held = self.mutex.try_acquire() or self.from_dead and self.mutex.inherit()
+        else:
+            self.mutex.acquire(self.timeout_ms)
+            self.is_held = True
+        return self.is_held
+
+    def __exit__(self, *_):
+        self._let_go()
+
+    def __dealloc__(self):
+        self._let_go()
+
+    cdef void _let_go(self) noexcept:
+        if self.is_held:
+            self.is_held = False
+            mutex_release(self.mutex.at, self.mutex.mapping.me)

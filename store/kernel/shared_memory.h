@@ -1,4 +1,4 @@
-/* What processes need to share words in a mapping: atomics, a robust mutex waited for in slices, futexes,
+/* What processes need to share words in a mapping: atomics, futexes, a mutex that outlives its owner,
  * and the named points at which a test makes a process die.
  *
  * Every word is aligned to its size and native-endian; see store/layout.py.
@@ -7,9 +7,9 @@
 #define RMQ_SHARED_MEMORY_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -232,92 +232,114 @@ static inline int futex_wake(void *word, int count)
     return (int)syscall(SYS_futex, word, FUTEX_WAKE, count, NULL, NULL, 0);
 }
 
-/* --- robust mutex ----------------------------------------------------------------------------------- */
+/* --- mutex ------------------------------------------------------------------------------------------ */
 
-/* What the interface of the C library does not tell: the word that is 0 while nobody holds a mutex, and the thread id of its
- * owner. The two libraries lay a mutex out differently, so processes of both cannot share one: store/layout.py. */
-#ifdef __GLIBC__
-#define MUTEX_WORD(mutex) ((mutex)->__data.__lock)
-#define MUTEX_OWNER(mutex) ((mutex)->__data.__owner)
-#else /* musl, where one word is both */
-#define MUTEX_WORD(mutex) ((mutex)->__u.__vi[1])
-#define MUTEX_OWNER(mutex) ((mutex)->__u.__vi[1] & 0x3fffffff)
-#endif
+/* Who locks. Its number is never given again, and it keeps the byte of the lock file that has the number locked for as long
+ * as any of its threads may hold a mutex: store/files/lock_owner.py. So a free byte is the death notice. Threads and
+ * processes have numbers of their own in each PID namespace, and the C library's robust mutexes know owners by these. */
+typedef struct {
+    uint64_t number; /* 0: nobody, who may lock nothing */
+    int lock_file;
+} rmq_owner;
 
-/* The clock of a wait with an end. Older libraries know only the wall clock: if that is set back meanwhile, a wait that nobody
- * ends by releasing the mutex lasts longer by as much. */
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 30) && !defined(RMQ_WALL_CLOCK_WAITS)
-#define MUTEX_CLOCK CLOCK_MONOTONIC
-#define mutex_until(mutex, until) pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, until)
-#else
-#define MUTEX_CLOCK CLOCK_REALTIME
-#define mutex_until(mutex, until) pthread_mutex_timedlock(mutex, until)
-#endif
+#define OWNER_BYTES ((uint64_t)1 << 32)
+#define OWNER_PROCESS_BITS 22 /* the low bits of a number are the process id, as its own namespace has it: for people only */
+#define MOST_OWNER (((uint64_t)1 << 62) - 1)
 
-static int mutex_initialise(void *at)
-{
-    pthread_mutexattr_t attributes;
-    int failure = pthread_mutexattr_init(&attributes);
-    if (!failure) failure = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    if (!failure) failure = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    if (!failure) failure = pthread_mutex_init((pthread_mutex_t *)at, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    return failure;
-}
+static const rmq_owner no_owner = {0, -1};
 
+/* The word of a mutex is 0 while nobody holds it; otherwise the number of the owner, and in the lowest bit whether
+ * somebody sleeps. A futex compares the half with that bit: an owner that looks like another one there costs a slice. */
+#define SLEEPERS 1
+#define MUTEX_SLICE_NS 20000000
 #define MUTEX_ORPHANED_AT 48 /* a word behind the mutex, on its cache line */
-_Static_assert(sizeof(pthread_mutex_t) <= MUTEX_ORPHANED_AT, "the word lies behind the mutex");
 
-/* The kernel handed over a dead owner's mutex: usable again, and the words it guards tell what was under way. The word
- * behind it says that somebody has to look. */
-static inline int mutex_settle(pthread_mutex_t *mutex, int failure)
+static inline void *futex_of(void *mutex)
 {
-    if (failure != EOWNERDEAD) return failure;
-    store64((char *)mutex + MUTEX_ORPHANED_AT, 1);
-    return pthread_mutex_consistent(mutex);
-}
-
-/* Tries for a few microseconds, which is longer than any critical section here. Never sleeps. Looks at the lock word
- * before each attempt, because an attempt takes the cache line away from the holder, who needs it to let go. */
-static inline int mutex_try(void *at, int spins)
-{
-    pthread_mutex_t *mutex = (pthread_mutex_t *)at;
-    int failure = pthread_mutex_trylock(mutex);
-    while (failure == EBUSY && spins > 0) {
-        while (__atomic_load_n(&MUTEX_WORD(mutex), __ATOMIC_RELAXED) && spins-- > 0) {
-#if defined(__x86_64__) || defined(__i386__)
-            __builtin_ia32_pause();
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return (char *)mutex + 4;
+#else
+    return mutex;
 #endif
-        }
-        failure = pthread_mutex_trylock(mutex);
-    }
-    return mutex_settle(mutex, failure);
 }
 
-/* Waits in slices of 20 ms: a waiter that is killed after the kernel chose it as the next owner can leave the
- * others asleep on a free mutex; those that look again by themselves get on. */
-static int mutex_wait(void *at, int64_t timeout_ns)
+static inline uint64_t mutex_owner(const void *at) { return load64(at) >> 1; }
+
+static inline int mutex_process(const void *at) { return (int)(mutex_owner(at) & ((1 << OWNER_PROCESS_BITS) - 1)); }
+
+/* Lock the byte of a number. 0, or an errno: EAGAIN when another owner has it. */
+static inline int owner_enter(int lock_file, uint64_t number)
 {
-    const int64_t slice = 20 * 1000000;
-    pthread_mutex_t *mutex = (pthread_mutex_t *)at;
-    int failure = mutex_try(at, 30);
-    while (failure == EBUSY || failure == ETIMEDOUT) {
-        struct timespec until;
-        int64_t step = timeout_ns < slice ? timeout_ns : slice;
-        if (step <= 0) return ETIMEDOUT;
-        clock_gettime(MUTEX_CLOCK, &until);
-        until.tv_nsec += step % 1000000000;
-        until.tv_sec += step / 1000000000 + until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        failure = mutex_settle(mutex, mutex_until(mutex, &until));
-        timeout_ns -= step;
+    struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(OWNER_BYTES + number), .l_len = 1};
+    if (number == 0 || number > MOST_OWNER) return EINVAL;
+    return fcntl(lock_file, F_OFD_SETLK, &wanted) == 0 ? 0 : errno;
+}
+
+/* On doubt it lives. A number that no owner can have was damaged, and belongs to nobody. */
+static int is_dead_owner(const rmq_owner *me, uint64_t number)
+{
+    struct flock asked = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(OWNER_BYTES + number), .l_len = 1};
+    if (number == me->number) return 0; /* another thread: a handle never sees its own locks */
+    if (number == 0 || number > MOST_OWNER) return 1;
+    return fcntl(me->lock_file, F_OFD_GETLK, &asked) == 0 && asked.l_type == F_UNLCK;
+}
+
+/* Take the mutex from an owner that died with it: 0, or EBUSY while the owner lives. The words that the mutex guards tell
+ * what was under way; the word behind it says that somebody has to look. A death in between leaves another dead owner. */
+static int mutex_inherit(void *at, const rmq_owner *me, uint64_t seen)
+{
+    if (!me->number) return EPERM;
+    if (!seen || !is_dead_owner(me, seen >> 1) || !replace64(at, seen, me->number << 1 | SLEEPERS)) return EBUSY;
+    store64((char *)at + MUTEX_ORPHANED_AT, 1);
+    return 0;
+}
+
+/* Tries for a few microseconds, which is longer than any critical section here. Never sleeps, and never looks whether the
+ * owner lives. Looks at the word before each attempt, because an attempt takes the cache line away from the holder, who
+ * needs it to let go. */
+static inline int mutex_try(void *at, const rmq_owner *me, int spins)
+{
+    if (__builtin_expect(!me->number, 0)) return EPERM;
+    while (!replace64(at, 0, me->number << 1)) {
+        do {
+            if (spins-- <= 0) return EBUSY;
+            relax();
+        } while (__atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED));
+    }
+    return 0;
+}
+
+/* Waits in slices: who was killed can neither wake a sleeper nor say that it is dead, so sleepers look by themselves. */
+static int mutex_wait(void *at, const rmq_owner *me, int64_t timeout_ns)
+{
+    int failure = mutex_try(at, me, 30);
+    while (failure == EBUSY) {
+        uint64_t seen = load64(at);
+        int64_t step = timeout_ns < MUTEX_SLICE_NS ? timeout_ns : MUTEX_SLICE_NS;
+        if (!seen) {
+            failure = replace64(at, 0, me->number << 1 | SLEEPERS) ? 0 : EBUSY; /* others may sleep */
+            continue;
+        }
+        if (step > 0) {
+            struct timespec begin;
+            if (!(seen & SLEEPERS) && !replace64(at, seen, seen | SLEEPERS)) continue;
+            seen |= SLEEPERS;
+            clock_gettime(CLOCK_MONOTONIC, &begin);
+            futex_wait(futex_of(at), (uint32_t)seen, step);
+            int64_t passed = ns_since(&begin);
+            timeout_ns -= passed < step ? passed : step; /* a waiter that stood still itself has not waited */
+        }
+        if (load64(at) == seen) failure = mutex_inherit(at, me, seen);
+        if (failure == EBUSY && timeout_ns <= 0 && load64(at)) return ETIMEDOUT;
     }
     return failure;
 }
 
-static inline void mutex_release(void *at) { pthread_mutex_unlock((pthread_mutex_t *)at); }
-
-static inline int mutex_owner(const void *at) { return MUTEX_OWNER((const pthread_mutex_t *)at); }
+static inline void mutex_release(void *at, const rmq_owner *me)
+{
+    if (!me->number) return; /* a forked child, in a copy of a section of its parent's */
+    if (exchange64(at, 0) & SLEEPERS) futex_wake(futex_of(at), 1);
+}
 
 /* --- crash points ----------------------------------------------------------------------------------- */
 

@@ -43,6 +43,7 @@ indexed_to, index_timestamp  index byte          at any time; a lower value than
 offsets_digest,              topic byte          at the next opening: a crash leaves consumerOffset.json with one of the
 offsets_digest_next                              two
 timer_next_due               housekeeper byte    at any time, for display
+openings                     atomic              never: who opens the store adds 1 and has the result, or wastes it
 worker_restarts              atomic              at any time, for display
 queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
 group_queue_count,
@@ -92,18 +93,22 @@ from __future__ import annotations
 import os
 import secrets
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, TableFull
+from rmqclient.store.files.lock_owner import new_owner
 from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
 from rmqclient.store.message_queue import is_name
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
+
+
+_OPENINGS = layout.RUNTIME_HEADER.at["openings"]
 
 
 def boot_id() -> str:
@@ -169,6 +174,10 @@ class SharedState:
         self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
         self.table_mutex = RobustMutex(mapping, header["table_mutex"])
 
+    def lock_as_new_owner(self, root: Path) -> None:
+        """Be able to lock the mutexes of this file, as an owner of its own. Raises StoreUnusable, LimitReached."""
+        self.mapping.lock_as(new_owner(root / "lock", lambda: self.words.add(_OPENINGS, 1)))
+
     @property
     def is_replica(self) -> bool:
         """Whether the store follows another one."""
@@ -182,14 +191,9 @@ class SharedState:
         """Write bytes that nobody reads yet."""
         memoryview(self.mapping)[at : at + len(content)] = content
 
-    @contextmanager
-    def locked(self, mutex: RobustMutex, timeout_ms: int) -> Iterator[None]:
-        """Hold a mutex of this file for a rare, short step written in Python. Raises StoreBusy."""
-        mutex.acquire(timeout_ms)
-        try:
-            yield
-        finally:
-            mutex.release()
+    def locked(self, mutex: RobustMutex, timeout_ms: int) -> AbstractContextManager[bool, None]:
+        """Hold a mutex of this file for a rare, short step written in Python. Entering raises StoreBusy."""
+        return mutex.held(timeout_ms)
 
     def shut(self, timeout_ms: int) -> None:
         """Refuse every append by this file from now on, and return when none is under way. Raises StoreBusy.
@@ -321,6 +325,7 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
     state.put_bytes(layout.RUNTIME_HEADER.at["boot_id"], boot_id().encode("ascii"))
     for mutex in (state.append_mutex, state.flush_mutex, state.table_mutex):
         mutex.initialise()
+    state.lock_as_new_owner(root)
     return state
 
 
@@ -343,6 +348,7 @@ def attach(root: Path) -> SharedState:
     problem = what_differs(state)
     if problem:
         raise ConfigMismatch(f"{path}: {problem}; stop the processes that have the store open, then open it again")
+    state.lock_as_new_owner(root)
     return state
 
 
@@ -371,7 +377,11 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
         return None
-    return state if _has_sound_tables(state) else None
+    if not _has_sound_tables(state):
+        return None
+    if writable:
+        state.lock_as_new_owner(root)
+    return state
 
 
 def _has_sound_tables(state: SharedState) -> bool:

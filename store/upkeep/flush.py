@@ -107,17 +107,18 @@ class Flusher:
         """
         words = self._state.words
         deadline = time.monotonic() + self._lock_timeout_ms / 1000
+        nobody_rang = False
         while self._state.flushed_to < end:
             seen = words.load32(_FLUSH_WORD)
             if self._state.poisoned:
                 self._raise_poisoned()
-            if self._try_to_lead() or self._state.flushed_to >= end:
+            if self._try_to_lead(from_dead=nobody_rang) or self._state.flushed_to >= end:
                 continue
             words.store32(_FLUSH_WAITERS, 1)
-            words.wait(_FLUSH_WORD, seen, _FOLLOWER_SLEEP_MS)
+            nobody_rang = not words.wait(_FLUSH_WORD, seen, _FOLLOWER_SLEEP_MS)
             if time.monotonic() > deadline:
                 raise NotFlushed(
-                    f"waited {self._lock_timeout_ms} ms for a flush by thread {self._state.flush_mutex.owner}; "
+                    f"waited {self._lock_timeout_ms} ms for a flush by process {self._state.flush_mutex.process}; "
                     "the message is stored and not yet durable"
                 )
 
@@ -222,25 +223,26 @@ class Flusher:
         published_to = self._state.published_to
         return min(published_to, self._state.append_from) if self._state.append_stage else published_to
 
-    def _try_to_lead(self) -> bool:
+    def _try_to_lead(self, *, from_dead: bool) -> bool:
         try:
-            return self._try_flush(zeroes=True)
+            return self._try_flush(zeroes=True, from_dead=from_dead)
         except (LimitReached, DiskFailed, StoreUnusable) as error:
             raise NotFlushed(f"{error}; the message is stored and not yet durable") from error
 
-    def _try_flush(self, *, zeroes: bool = False) -> bool:
+    def _try_flush(self, *, zeroes: bool = False, from_dead: bool = True) -> bool:
         """Become the leader and flush, unless another process is the leader.
 
-        ``zeroes``: others will soon wait for flushes, too.
+        ``zeroes``: others will soon wait for flushes, too. ``from_dead``: look whether the leader lives.
         """
-        if not self._state.flush_mutex.try_acquire():
-            return False
+        leads = False
         try:
-            self._flush_published(zeroes=zeroes)
+            with self._state.flush_mutex.tried(from_dead=from_dead) as leads:
+                if leads:
+                    self._flush_published(zeroes=zeroes)
         finally:
-            self._state.flush_mutex.release()
-            self._wake_followers()
-        return True
+            if leads:
+                self._wake_followers()
+        return leads
 
     def _flush_published(self, *, zeroes: bool) -> None:
         if self._state.poisoned:

@@ -27,6 +27,7 @@ from rmqclient.failures.retry import retry_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
+from tests.support.host.pid_namespaces import fork_into_namespace
 from tests.support.oracle import reference
 from tests.support.oracle.views import published_records, queued_records
 
@@ -88,6 +89,10 @@ class Campaign:
             if child.is_sender:
                 os.write(child.bursts, b"b")
         time.sleep(chance.uniform(0, chance.choice(LONGEST_WAITS_S)))  # the moment of the kill
+        self._strike()
+
+    def _strike(self) -> None:
+        chance = self._chance
         share = 1.0 if chance.random() < 0.1 else chance.choice((0.25, 0.5, 0.75))
         for child in [child for child in self._children if chance.random() < share]:
             self._kill(child)
@@ -107,7 +112,7 @@ class Campaign:
         ready, say_ready = os.pipe()
         wait_for_burst, bursts = os.pipe()
         seed = self._chance.getrandbits(32)
-        pid = os.fork()
+        pid = self._fork()
         if pid == 0:
             os.close(bursts)
             evidence = self._evidence_of(number)
@@ -119,6 +124,9 @@ class Campaign:
         child = Child(number, pid, is_sender, ready, bursts)
         self._children.append(child)
         return child
+
+    def _fork(self) -> int:
+        return os.fork()
 
     def _wait_until_ready(self, children: list[Child]) -> None:
         for child in children:
@@ -175,6 +183,30 @@ class Campaign:
         return [sender_and_number(each.body) or (-1, -1) for each in found]
 
 
+class CampaignOfContainers(Campaign):
+    """Most processes are process 1 of a PID namespace of their own; some stand still while others are killed."""
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        super().__init__(directory, seed)
+        self.stops = 0
+
+    def _fork(self) -> int:
+        return os.fork() if self._chance.random() < 0.25 else fork_into_namespace()
+
+    def _strike(self) -> None:
+        chance = self._chance
+        stopped = [child for child in self._children if chance.random() < 0.4]
+        for child in stopped:
+            os.kill(child.pid, signal.SIGSTOP)
+        self.stops += len(stopped)
+        time.sleep(chance.uniform(0, 0.06))  # others come to wait for a lock, and look whether its owner lives
+        super()._strike()
+        time.sleep(chance.uniform(0, 0.06))
+        for child in stopped:
+            if child in self._children:
+                os.kill(child.pid, signal.SIGCONT)
+
+
 def is_drained(store: MessageStore) -> bool:
     """Tell whether the group has acknowledged every message of the topic, and what was sent back for a retry."""
     ends = {queue: store.topics.max_offset(queue) for queue in store.topics.all_queues()}
@@ -222,6 +254,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill senders and consumers at random, and judge what is left.")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--containers", action="store_true", help="in PID namespaces of their own")
     parser.add_argument("--directory", help="an existing one, to keep the store and the evidence in")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
@@ -230,7 +263,8 @@ def main() -> int:
     )  # that a store in memory does not last is no news
     with nullcontext(arguments.directory) if arguments.directory else tempfile.TemporaryDirectory() as directory:
         started = time.monotonic()
-        figures = Campaign(Path(directory), arguments.seed).run(arguments.rounds)
+        kind = CampaignOfContainers if arguments.containers else Campaign
+        figures = kind(Path(directory), arguments.seed).run(arguments.rounds)
         print(f"{figures}\n{arguments.rounds / (time.monotonic() - started):.1f} rounds a second")
     return 1 if any(figures.faults.values()) else 0
 

@@ -14,6 +14,7 @@ from rmqclient.store import Message, open_store
 from tests.crash.campaign import look_at
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
 from tests.support.host.forking import ROOT
+from tests.support.host.pid_namespaces import need_pid_namespaces
 from tests.support.stores import SMALL, TOPIC, appender_of
 from tests.support.sweeps import share_of
 
@@ -35,6 +36,18 @@ def test_random_kills_lose_nothing_and_repeat_only_what_was_in_flight(tmp_path: 
     # Then it finds no fault
     assert campaign.returncode == 0, f"{campaign.stdout}\n{campaign.stderr}"
     assert campaign.stderr == ""
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G86")
+def test_random_kills_in_containers_lose_nothing_while_others_stand_still(tmp_path: Path) -> None:
+    need_pid_namespaces()
+    rounds = str(max(10, ROUNDS // 4))
+    command = ["-m", "tests.crash.campaign", "--containers", "--rounds", rounds, "--seed", str(SEED)]
+    campaign = subprocess.run(
+        [sys.executable, *command, "--directory", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert campaign.returncode == 0, f"{campaign.stdout}\n{campaign.stderr}"
 
 
 @pytest.mark.crash

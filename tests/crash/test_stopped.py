@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Message, MessageStore, QueueGrant, open_store
+from rmqclient.store import Message, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import PageCacheBusy, StoreBusy
+from tests.crash.processes.child import run
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
 from tests.support.host.forking import ROOT
 from tests.support.host.load import slowdown
+from tests.support.host.pid_namespaces import need_pid_namespaces, start_as_process_2
 from tests.support.oracle.views import bodies, queued_records
 from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
@@ -93,7 +95,7 @@ def test_senders_behind_a_stuck_append_are_told_before_their_lock_timeout(store:
             appender_of(patient).append(Message(TOPIC, b"refused"))
         assert 0.2 <= time.monotonic() - started < 5 * slowdown()
         assert (raised.value.retryable, raised.value.stored) == (True, False)
-        assert f"thread {child.pid}" in str(raised.value)
+        assert f"process {child.pid}" in str(raised.value)
 
         # And once it goes on, so do all
         child.send_signal(signal.SIGCONT)
@@ -131,6 +133,44 @@ def test_a_stopped_sender_can_be_killed_and_the_others_go_on(impatient: MessageS
         appender_of(impatient).append(Message(TOPIC, b"refused"))
     appender_of(impatient).append(Message(TOPIC, b"after"))
     assert bodies(queued_records(impatient)) == [b"first", *map(body_of, range(3)), b"after"]
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G86")
+def test_a_waiter_that_is_killed_in_another_container_takes_no_lock_from_who_lives(
+    impatient: MessageStore, root: Path
+) -> None:
+    # Given a sender that stands still inside of its append, process 2 of its namespace
+    need_pid_namespaces()
+    order = order_of("append", root, CrashPoint.RECORD_HALF_COPIED, survive=3)
+    mutex = impatient.state.append_mutex
+    word = layout.RUNTIME_HEADER.at["append_mutex"]
+    holder, stopped = start_as_process_2(lambda: run(order))
+    until(lambda: " T " in Path(f"/proc/{stopped}/stat").read_text(encoding="ascii"))
+    owner = mutex.owner
+    assert mutex.process == 2
+
+    # When another process 2, of another namespace, is killed while it waits for the lock
+    waiter, _ = start_as_process_2(lambda: append_to(root))
+    until(lambda: impatient.state.words.load(word) % 2 == 1)
+    os.kill(waiter, signal.SIGKILL)
+    os.waitpid(waiter, 0)
+
+    # Then the lock is still the first one's: who sends is told so
+    with pytest.raises(StoreBusy, match="process 2"):
+        appender_of(impatient).append(Message(TOPIC, b"refused"))
+    assert mutex.owner == owner
+
+    # And when it goes on, so do all, and nothing is lost or torn
+    os.kill(stopped, signal.SIGCONT)
+    retry_until_sent(impatient, b"after")
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    found = bodies(queued_records(impatient))
+    sent_by_holder = [body for body in found[1:] if body != b"after"]
+    assert sent_by_holder == [body_of(number) for number in range(len(sent_by_holder))]
+    assert len(sent_by_holder) >= len(notes_of(order)) >= 4
+    impatient.close()
 
 
 @pytest.mark.crash
@@ -183,6 +223,20 @@ def stopped_child(order: Order) -> Iterator[subprocess.Popen[bytes]]:
             yield child
         finally:
             child.kill()
+
+
+def append_to(root: Path) -> None:
+    """Append one message through a handle of its own."""
+    with open_store(root, SMALL, housekeeping=False) as store:
+        appender_of(store).append(Message(TOPIC, b"of a waiter that is killed"))
+
+
+def until(holds: Callable[[], bool], limit_s: float = 20) -> None:
+    """Look again and again until something holds."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def retry_until_sent(store: MessageStore, body: bytes) -> None:

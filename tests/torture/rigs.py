@@ -15,6 +15,7 @@ RIGS: dict[str, Rig] = {
     rig.name: rig
     for rig in (
         kills.RIG,
+        kills.CONTAINERS,
         transactions.RIG,
         once.RIG,
         compaction.RIG,

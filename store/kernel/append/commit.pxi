@@ -42,6 +42,7 @@ cdef class _Committer:
         """Return an empty staging for sections of this store."""
         cdef _Staging staging = _Staging.__new__(_Staging)
         staging.section.shared = self.shared.address
+        staging.section.me = self.shared.me
         staging.section.timer = self.shared.address + self.timer_at
         staging.section.log_file_bytes = self.log_file_bytes
         return staging
@@ -109,10 +110,10 @@ cdef class _Committer:
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
             section.other_room = 0 if other_entries is None else other_entries.reserved // ENTRY_SIZE
-        failure = mutex_try(section.shared + H_APPEND_MUTEX, 200)
+        failure = mutex_try(section.shared + H_APPEND_MUTEX, section.me, 200)
         if failure == 0:
             outcome = append_section(section)
-            mutex_release(section.shared + H_APPEND_MUTEX)
+            mutex_release(section.shared + H_APPEND_MUTEX, section.me)
         elif failure == EBUSY and noted:
             return BUSY
         elif failure == EBUSY:
@@ -195,15 +196,15 @@ cdef class _Committer:
         return provided
 
     cdef int raise_lock_failure(self, int failure) except -1:
-        owner = mutex_owner(self.shared.address + H_APPEND_MUTEX)
+        process = mutex_process(self.shared.address + H_APPEND_MUTEX)
         if failure == EBUSY:
             raise PageCacheBusy(
-                f"one append, by thread {owner}, has kept the append lock for {self.busy_ns // 1000000} ms "
+                f"one append, by process {process}, has kept the append lock for {self.busy_ns // 1000000} ms "
                 "(page_cache_busy_timeout_ms); nothing was written. The disk is slower than the senders, or the holder is "
                 "stopped: send less, and try again")
         if failure == ETIMEDOUT:
             raise StoreBusy(
-                f"waited {self.timeout_ns // 1000000} ms for the append lock, held by thread {owner}; nothing was "
+                f"waited {self.timeout_ns // 1000000} ms for the append lock, held by process {process}; nothing was "
                 "written. The holder is stopped or starved: try again, or continue or kill it")
         raise OSError(failure, os.strerror(failure))
 

@@ -44,6 +44,7 @@ cdef struct Section:
     int64_t *tags_codes
     int64_t now                     # ms since 1970
     unsigned char *shared           # the runtime file
+    const Owner *me                 # who locks its mutexes
     unsigned char *slot             # of the queue
     unsigned char *log[2]           # the file that holds published_to, and the next file
     uint64_t log_base[2]
@@ -325,12 +326,12 @@ cdef int locked_append(Section *section, int64_t timeout_ns, int64_t busy_ns, in
     """
     cdef unsigned char *mutex = section.shared + H_APPEND_MUTEX
     cdef int failure = ETIMEDOUT
-    cdef int owner
+    cdef uint64_t owner
     cdef uint64_t published_to
     while failure == ETIMEDOUT and timeout_ns > 0:
         owner = mutex_owner(mutex)
         published_to = load64(section.shared + H_PUBLISHED_TO)
-        failure = mutex_wait(mutex, min(timeout_ns, busy_ns))
+        failure = mutex_wait(mutex, section.me, min(timeout_ns, busy_ns))
         if (failure == ETIMEDOUT and timeout_ns >= busy_ns and owner == mutex_owner(mutex)
                 and published_to == load64(section.shared + H_PUBLISHED_TO)):
             return EBUSY
@@ -339,5 +340,5 @@ cdef int locked_append(Section *section, int64_t timeout_ns, int64_t busy_ns, in
         return failure
     section.now = wall_clock_ms()
     outcome[0] = append_section(section)
-    mutex_release(section.shared + H_APPEND_MUTEX)
+    mutex_release(section.shared + H_APPEND_MUTEX, section.me)
     return 0

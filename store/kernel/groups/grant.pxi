@@ -310,7 +310,7 @@ cdef class QueueGrant:
     cdef inline int _change(self, SlotSection section, void *what, str doing) except -1:
         """Run a section under the mutex of the group-queue; return its outcome. Raises StoreBusy."""
         cdef int outcome = 0
-        cdef int failure = under_mutex(self.slot, section, what, self.timeout_ns, &outcome)
+        cdef int failure = under_mutex(self.slot, self.shared.me, section, what, self.timeout_ns, &outcome)
         if failure:
             self._raise_lock_failure(failure, doing)
         return outcome
@@ -318,8 +318,8 @@ cdef class QueueGrant:
     cdef int _raise_lock_failure(self, int failure, str doing) except -1:
         if failure == ETIMEDOUT:
             raise StoreBusy(
-                f"waited {self.timeout_ns // 1000000} ms to {doing} in {self.queue}, held by thread "
-                f"{mutex_owner(self.slot + G_MUTEX)}")
+                f"waited {self.timeout_ns // 1000000} ms to {doing} in {self.queue}, held by process "
+                f"{mutex_process(self.slot + G_MUTEX)}")
         raise OSError(failure, os.strerror(failure))
 
     cdef bint _skip(self, uint64_t *offset, uint64_t span, uint64_t log_begin) except -1:
@@ -336,6 +336,7 @@ cdef class QueueGrant:
         first = self.reader.queue_file[1]
         skip.shared = self.shared.address
         skip.slot = self.slot
+        skip.me = self.shared.me
         skip.epoch = self.epoch
         skip.entry = mapping.address + (offset[0] - first) * ENTRY_SIZE
         skip.codes = self.reader.tags.codes

@@ -51,23 +51,24 @@ cdef struct Position:               # where a client says that it stands
     uint64_t offset
 
 
-cdef inline int under_mutex(unsigned char *slot, SlotSection section, void *what, int64_t timeout_ns, int *outcome):
+cdef inline int under_mutex(unsigned char *slot, const Owner *me, SlotSection section, void *what, int64_t timeout_ns,
+                            int *outcome):
     """Run a section under the mutex of a group-queue: after a short try, or a wait without the GIL.
 
     Returns an errno.
     """
-    cdef int failure = mutex_try(slot + G_MUTEX, 30)
+    cdef int failure = mutex_try(slot + G_MUTEX, me, 30)
     if failure == 0:
         settle_dead(slot)
         outcome[0] = section(slot, what)
-        mutex_release(slot + G_MUTEX)
+        mutex_release(slot + G_MUTEX, me)
     elif failure == EBUSY:
         with nogil:
-            failure = mutex_wait(slot + G_MUTEX, timeout_ns)
+            failure = mutex_wait(slot + G_MUTEX, me, timeout_ns)
             if failure == 0:
                 settle_dead(slot)
                 outcome[0] = section(slot, what)
-                mutex_release(slot + G_MUTEX)
+                mutex_release(slot + G_MUTEX, me)
     return failure
 
 
@@ -368,10 +369,11 @@ def commit_offset(Mapping shared not None, Py_ssize_t group_queue_at, Py_ssize_t
             f"offset {offset}: a group stands at 0 to {load64(shared.address + queue_at + Q_MAX_OFFSET)}, where the queue ends")
     position.epoch = epoch
     position.offset = offset
-    failure = under_mutex(shared.address + group_queue_at, commit_section, &position, timeout_ms * 1000000, &outcome)
+    failure = under_mutex(shared.address + group_queue_at, shared.me, commit_section, &position, timeout_ms * 1000000, &outcome)
     if failure == ETIMEDOUT:
         raise StoreBusy(
-            f"waited {timeout_ms} ms to commit an offset, held by thread {mutex_owner(shared.address + group_queue_at + G_MUTEX)}")
+            f"waited {timeout_ms} ms to commit an offset, held by process "
+            f"{mutex_process(shared.address + group_queue_at + G_MUTEX)}")
     if failure:
         raise OSError(failure, os.strerror(failure))
     if outcome == 1:

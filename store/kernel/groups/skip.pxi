@@ -9,6 +9,7 @@ cdef enum:
 cdef struct Skip:  # a run of entries of one file, whose tags are compared with those wanted
     unsigned char *shared
     unsigned char *slot
+    const Owner *me
     uint64_t epoch
     const unsigned char *entry          # of the first offset
     const int32_t *codes
@@ -64,12 +65,15 @@ cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogi
         wanted = first_wanted(skip, end)
         if wanted == skip.offset or load64(skip.shared + H_MIN_OFFSET) != skip.log_begin:
             return 0  # a file that retention removes while it is read looks like zeros
-        failure = mutex_wait(skip.slot + G_MUTEX, timeout_ns) if timeout_ns else mutex_try(skip.slot + G_MUTEX, 30)
+        if timeout_ns:
+            failure = mutex_wait(skip.slot + G_MUTEX, skip.me, timeout_ns)
+        else:
+            failure = mutex_try(skip.slot + G_MUTEX, skip.me, 30)
         if failure:
             return failure
         settle_dead(skip.slot)
         outcome = skip_section(skip.slot, skip.epoch, skip.offset, wanted)
-        mutex_release(skip.slot + G_MUTEX)
+        mutex_release(skip.slot + G_MUTEX, skip.me)
         if outcome != 1:
             return ESTALE
         reach_point(AT_ACK_FINISHED)

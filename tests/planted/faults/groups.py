@@ -137,8 +137,8 @@ FAULTS = [
     Fault(
         name="a runtime file with slots that nobody wrote is believed",
         file="store/runtime/shared_state.py",
-        old="    return state if _has_sound_tables(state) else None\n",
-        new="    return state\n",
+        old="    if not _has_sound_tables(state):\n        return None\n",
+        new="",
         tests=FLIPS,
         select="nobody_wrote",
     ),

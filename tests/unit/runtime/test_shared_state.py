@@ -18,6 +18,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreBusy, TableFull
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.kernel._kernel import RobustMutex, Words
+from rmqclient.store.message_store import open_store
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.shared_state import SharedState
 
@@ -229,7 +230,7 @@ def test_whoever_waits_too_long_is_told_who_holds_it(state: SharedState) -> None
         other = threading.Thread(target=wait)
         other.start()
         other.join()
-    assert str(threading.get_native_id()) in str(told[0])
+    assert str(os.getpid()) in str(told[0])
     assert "30 ms" in str(told[0])
 
 
@@ -239,19 +240,82 @@ def test_a_dead_owners_mutex_goes_to_the_next_one_again_and_again(root: Path, st
     for _ in range(3):
         child = os.fork()
         if child == 0:
-            attached = shared_state.attach(root)  # kept: the kernel looks for a mutex where its owner has it mapped
-            getattr(attached, name).acquire(1_000)
+            getattr(shared_state.attach(root), name).acquire(1_000)
             os._exit(0)
         os.waitpid(child, 0)
+        assert mutex.process == child
         mutex.acquire(1_000)
-        assert mutex.owner == threading.get_native_id()
+        assert mutex.process == os.getpid()
         mutex.release()
+
+
+def test_two_openings_of_one_process_are_two_owners(root: Path, state: SharedState) -> None:
+    other = shared_state.attach(root)
+    with state.locked(state.table_mutex, 1_000):
+        first = other.table_mutex.owner
+        assert not other.table_mutex.inherit()
+        with pytest.raises(StoreBusy):
+            other.table_mutex.acquire(50)
+    with other.locked(other.table_mutex, 1_000):
+        assert state.table_mutex.owner not in (0, first)
+
+
+def test_a_number_that_an_owner_of_an_earlier_runtime_file_has_is_passed_over(root: Path, state: SharedState) -> None:
+    # Given an owner that has gone on living after the file was built anew, with a counter from the begin
+    state.words.store(HEADER["openings"], 0)
+
+    # Then another one takes the next number that is free
+    with state.locked(state.table_mutex, 1_000):
+        assert not shared_state.attach(root).table_mutex.inherit()
+
+
+def test_a_thread_of_a_closed_store_holds_its_mutex_as_somebody_alive(root: Path) -> None:
+    # Given a store that one thread closes while another one has a mutex
+    store = open_store(root, housekeeping=False)
+    state = store.state
+    state.table_mutex.acquire(1_000)
+    with open_store(root, housekeeping=False) as other:
+        store.close()
+
+        # Then nobody takes the mutex from it
+        with pytest.raises(StoreBusy):
+            other.state.table_mutex.acquire(100)
+        state.table_mutex.release()
+        other.state.table_mutex.acquire(1_000)
+        other.state.table_mutex.release()
+
+
+def test_a_forked_child_neither_keeps_its_parent_alive_nor_locks_as_it(root: Path, state: SharedState) -> None:
+    # Given a process that forks, and dies with a mutex while its child lives on
+    asked, said = os.pipe(), os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        mutex = shared_state.attach(root).table_mutex
+        mutex.acquire(1_000)
+        if os.fork() == 0:
+            try:
+                mutex.release()
+                mutex.acquire(10)
+            except PermissionError:
+                os.write(said[1], b"refused")
+            os.read(asked[0], 1)
+        os._exit(0)
+    os.waitpid(parent, 0)
+    assert os.read(said[0], 10) == b"refused"
+
+    # Then the next one that waits takes the mutex over
+    assert state.table_mutex.process == parent
+    state.table_mutex.acquire(1_000)
+    state.table_mutex.release()
+    os.write(asked[1], b".")
+    for end in (*asked, *said):
+        os.close(end)
 
 
 def test_a_mutex_in_a_mapping_of_its_own_is_the_same(root: Path, state: SharedState) -> None:
     assert state.flush_mutex.try_acquire()
     other = shared_state.attach(root)
-    assert other.flush_mutex.owner == threading.get_native_id()
+    assert other.flush_mutex.process == os.getpid()
     state.flush_mutex.release()
     assert other.flush_mutex.owner == 0
     assert Words(other.mapping).load(HEADER["flush_mutex"]) is not None
