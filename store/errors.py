@@ -190,7 +190,7 @@ class BodyTooLarge(MessageRejected):
 
 
 class PropertiesTooLarge(MessageRejected):
-    """Tags, keys and properties together take more than 32,767 bytes on disk."""
+    """Tags, keys and properties together take more than 31,000 bytes on disk; those of a copy more than 32,767."""
 
 
 class BatchTooLarge(MessageRejected):

@@ -100,6 +100,7 @@ FOUND = {
 RECORD_FIXED_SIZE = RECORD_HEADER.size + 1 + 2  #: a record with empty body, topic and properties
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
+MAX_SENT_PROPERTIES_BYTES = 31_000  #: of a message that is sent: its copies have room for what later steps add
 MAX_RECORD_OVERHEAD = RECORD_FIXED_SIZE + MAX_TOPIC_BYTES + MAX_PROPERTIES_BYTES
 
 SYS_FLAG_COMPRESSED = 0x1

@@ -21,12 +21,14 @@ from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
+from rmqclient.failures.failure import without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_topic
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
+from rmqclient.store.errors import PropertiesTooLarge
 from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
@@ -89,12 +91,15 @@ class Retries:
         level: int = fields["delayLevel"]
         if level < 0 or message.reconsume_times >= self._most(request, settings):
             topic, queue_id, level = self._dead_letters(group), 0, 0
-            properties["DELAY"] = "0"
-            _say_origin(properties, origin_topic(message))
+            properties = _dead(message, properties)
         else:
             queue_id = random.randrange(max(1, config.write_queue_count))
             level = level or FIRST_LEVEL + message.reconsume_times
-        result = self._appends.append_copy(message, topic, queue_id, properties, level)
+        try:
+            result = self._appends.append_copy(message, topic, queue_id, properties, level)
+        except PropertiesTooLarge:  # of a store that a broker wrote: it keeps no room for a retry
+            topic = self._dead_letters(group)
+            result = self._appends.append_copy(message, topic, 0, _dead(message, properties))
         self._count(group, message, is_dead=topic == dead_letter_topic(group))
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
 
@@ -143,6 +148,13 @@ def _properties(message: ReceivedMessage, request: Request) -> dict[str, str]:
     if not found.get("ORIGIN_MESSAGE_ID"):
         found["ORIGIN_MESSAGE_ID"] = offset_id(request.peer.local, message.commit_log_offset)
     return found
+
+
+def _dead(message: ReceivedMessage, properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties of a dead letter, as far as there is room for them."""
+    properties["DELAY"] = "0"
+    _say_origin(properties, origin_topic(message))
+    return without_longest(properties)[0]
 
 
 def _say_origin(properties: dict[str, str], topic: str | None) -> None:

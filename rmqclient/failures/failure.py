@@ -10,9 +10,9 @@ RocketMQ reads it as a property of the application. Keys::
     trace    the last frames of the traceback; left out of older failures when room is short
     worker   client id of the consumer
 
-All properties of a message together have 32,767 bytes on disk. The history takes at most 8 KiB, and at most the room
-that the message leaves: older tracebacks are dropped first, then failures from the second one on, then the last
-traceback.
+All properties of a message together have 32,767 bytes on disk, 31,000 of them when it is sent. The history takes at
+most 8 KiB, and at most the room that the message leaves: older tracebacks are dropped first, then
+failures from the second one on, then the last traceback.
 """
 
 from __future__ import annotations
@@ -109,10 +109,29 @@ def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
 def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:
     """Return the properties with these failures added to the history, as far as room allows."""
     others = {name: value for name, value in properties.items() if name != HISTORY}
-    taken = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in others.items())
+    taken = sum(map(_size, others.items()))
     room = MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE - _ROOM_FOR_DELIVERY - taken - len(HISTORY) - 2
     text = _shortened([*history(properties), *(each.entry() for each in failures)], min(room, _LONGEST_HISTORY))
     return {**others, HISTORY: text} if text else others
+
+
+def without_longest(properties: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return as many properties as a record holds, and the names of those that are left out, the longest first.
+
+    For what a broker stored, or a client whose limit was higher: they keep no room for the properties of a dead letter.
+    """
+    kept, left_out = dict(properties), list[str]()
+    while kept and sum(map(_size, kept.items())) > MAX_PROPERTIES_BYTES - CRC_PROPERTY_SIZE:
+        longest = HISTORY if HISTORY in kept else max(kept, key=lambda name: _size((name, kept[name])))
+        left_out.append(longest)
+        del kept[longest]
+    return kept, left_out
+
+
+def _size(pair: tuple[str, str]) -> int:
+    """Return the bytes that a property takes on disk."""
+    name, value = pair
+    return len(name.encode()) + len(value.encode()) + 2
 
 
 def _shortened(entries: list[dict[str, Any]], room: int) -> str:

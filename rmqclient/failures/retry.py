@@ -21,18 +21,21 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError
-from rmqclient.failures.failure import Failure, with_failures
+from rmqclient.failures.failure import Failure, with_failures, without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
-from rmqclient.store.errors import NotFlushed, NotReplicated
+from rmqclient.store.errors import NotFlushed, NotReplicated, PropertiesTooLarge
+
+_log = logging.getLogger(__name__)
 
 MAX_LEVEL = 18
 
@@ -186,7 +189,11 @@ class Retries:
         if not level:
             properties = _without_wait(properties)
         due_ms = -(-(clock.wall_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0
-        self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
+        try:
+            self._append(message, retry_topic(self._group), properties, failure.attempt, level, due_ms)
+        except PropertiesTooLarge as error:
+            _log.error("group %s: message %s cannot be tried again: %s", self._group, message.message_id, error)
+            return self.dead_letter(message, failure, *before, marks=marks)
         return Outcome.RETRY
 
     def dead_letter(
@@ -199,6 +206,14 @@ class Retries:
             "DLQ_ORIGIN_TOPIC": origin_topic(message),
             "DLQ_ORIGIN_MESSAGE_ID": origin_message_id(message),
         }
+        properties, left_out = without_longest(properties)
+        if left_out:
+            _log.error(
+                "group %s: the dead letter of message %s has no room for its properties %s",
+                self._group,
+                message.message_id,
+                ", ".join(map(repr, left_out)),
+            )
         self._append(message, dead_letter_topic(self._group), properties, failure.attempt)
         return Outcome.DEAD_LETTER
 

@@ -271,11 +271,20 @@ class Retention:
         """Remove the queue files and index files of records that were removed."""
         log_begin = self._state.min_offset
         if log_begin != self._cleaned_to:
-            for queue in self._topics.all_queues():
-                self._clean_queue(queue)
+            cleaned = [self._try_clean_queue(queue) for queue in self._topics.all_queues()]
             self._clean_index(log_begin)
             self._signal()
-            self._cleaned_to = log_begin
+            if all(cleaned):
+                self._cleaned_to = log_begin
+
+    def _try_clean_queue(self, queue: MessageQueue) -> bool:
+        """Remove the files that a queue needs no more; False if that failed, which is logged and holds up no other."""
+        try:
+            self._clean_queue(queue)
+        except (StoreCorrupt, OSError) as error:
+            _log.error("queue %d of %s keeps its old files: %s", queue.queue_id, queue.topic, error)
+            return False
+        return True
 
     def _clean_queue(self, queue: MessageQueue) -> None:
         self._compaction.oldest(queue)  # raises the minimum of the queue

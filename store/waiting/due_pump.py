@@ -50,6 +50,9 @@ class DuePump:
             self._paused_until = clock.elapsed() + PAUSE_AFTER_FAILURE_S
             if not isinstance(error, StorePoisoned):  # every sender is told of that
                 _log.error("%s waits for %.0f s: %s", self._name, PAUSE_AFTER_FAILURE_S, error)
+        except Exception:  # noqa: BLE001 - a mistake must not end the thread, which delivers for every level
+            self._paused_until = clock.elapsed() + PAUSE_AFTER_FAILURE_S
+            _log.exception("%s waits for %.0f s", self._name, PAUSE_AFTER_FAILURE_S)
         return LONGEST_SLEEP_MS
 
     def resume(self) -> None:

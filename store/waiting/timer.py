@@ -288,9 +288,17 @@ class Timer:
         for number in self._waiting(numbers):
             message = self.message(number)
             if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
-                roll_timed(self._appending(), message)
+                self._roll_one(message)
                 rolled += 1
         return rolled
+
+    def _roll_one(self, message: ReceivedMessage) -> None:
+        """Append a message again, to wait on; one that has no room for that is delivered at once, and not lost."""
+        try:
+            roll_timed(self._appending(), message)
+        except MessageRejected as error:
+            _log.error("message %d of the timer is delivered early: %s", message.queue_offset, error)
+            self._deliver(message.queue_offset)
 
     def _waiting(self, numbers: range) -> Iterator[int]:
         start = numbers.start

@@ -96,6 +96,10 @@ _LONGEST_ROUND_S = 60.0
 _HOUR_MS = 3_600_000
 
 
+_Fate = tuple[str, dict[str, str]]
+"""Topic and properties with which a half message is passed on."""
+
+
 class _State(NamedTuple):
     """The state of the log on which a decision is based."""
 
@@ -259,13 +263,29 @@ class Transactions:
             fate = self._fate(half, began_ms)
             if fate is None:
                 return False
-            if self._appending().pass_half(half, *fate, self._progress_at(), state.guards) is not None:
-                reach(CrashPoint.HALF_PASSED)
-                renewed.append(half.queue_offset)
-                if fate[0] == GIVEN_UP_TOPIC:
-                    _log_given_up(half)
-                self._move_to(half.queue_offset + 1)
+            try:
+                self._pass(half, fate, state, renewed)
+            except MessageRejected as error:  # every other transaction is checked after it
+                self._give_up_as_it_is(half, error, state)
             return True
+
+    def _pass(self, half: ReceivedMessage, fate: _Fate, state: _State, renewed: list[int]) -> None:
+        """Renew a half message or give it up, unless the state has moved on."""
+        if self._appending().pass_half(half, *fate, self._progress_at(), state.guards) is not None:
+            reach(CrashPoint.HALF_PASSED)
+            renewed.append(half.queue_offset)
+            if fate[0] == GIVEN_UP_TOPIC:
+                _log_given_up(half)
+            self._move_to(half.queue_offset + 1)
+
+    def _give_up_as_it_is(self, half: ReceivedMessage, error: MessageRejected, state: _State) -> None:
+        """Give up a half message that has no room for one check more, or step over one that fits nowhere."""
+        _log.error("message %s cannot be checked: %s", half.message_id, error)
+        try:
+            self._pass(half, (GIVEN_UP_TOPIC, half.properties), state, [])
+        except MessageRejected:
+            _log.error("half message %d is stepped over: its transaction stays undecided", half.queue_offset)
+            self._move_to(half.queue_offset + 1)
 
     def finish(self) -> None:
         """Flush what the progress has passed, then let the group's committed offsets follow it.
@@ -296,7 +316,7 @@ class Transactions:
             else:
                 self._state.raise_word(slot.at + _ADVANCE_TO, min(half_offset, slot.committed_offset + _MOST_MOVES))
 
-    def _fate(self, half: ReceivedMessage, began_ms: int) -> tuple[str, dict[str, str]] | None:
+    def _fate(self, half: ReceivedMessage, began_ms: int) -> _Fate | None:
         """Return the topic and the properties with which a half message is passed on; None to end the round."""
         age = self.now_ms() - half.born_timestamp
         if checks_of(half) >= self._config.transactions.check_max:

@@ -29,7 +29,7 @@ cdef int copy_properties(_Staging staging, object properties, str topic) except 
     cdef unsigned char *at = staging.last() + staging.properties_at
     for key, value in properties.items():
         name.text = text_of(<str?>key, "property name", False, &name.size)
-        text = text_of(<str?>value, "property value", False, &size)
+        text = kept_value(<str?>value, &size)
         if name.size == 0 or size == 0:
             raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
         used += name.size + size + 2
@@ -39,6 +39,14 @@ cdef int copy_properties(_Staging staging, object properties, str topic) except 
         at = put_property(at, name, text, size)
     finish_record(staging, at, used)
     return 0
+
+
+cdef const char *kept_value(str text, Py_ssize_t *size) except NULL:
+    """UTF-8 of a value that a copy keeps. 0x01 may stand in it: a pair ends at 0x02, and its first 0x01 ends the name."""
+    cdef const char *at = PyUnicode_AsUTF8AndSize(text, size)
+    if memchr(at, 2, size[0]) != NULL:
+        raise MessageRejected(f"property value {text[:80]!r} holds byte 0x02, which separates properties on disk: remove it")
+    return at
 
 
 cdef int keep_properties(_Staging staging, ReceivedMessage message) except -1:

@@ -199,8 +199,8 @@ cdef unsigned char *put_counted(unsigned char *at, Message message, Name name, c
 
 cdef inline int count_used(Py_ssize_t *used, Py_ssize_t size, Message message) except -1:
     used[0] += size
-    if used[0] > MAX_PROPERTIES_BYTES:
+    if used[0] > MAX_SENT_PROPERTIES_BYTES:
         raise PropertiesTooLarge(
-            f"tags, keys and properties of a message for topic {message.topic!r} take more than {MAX_PROPERTIES_BYTES} "
+            f"tags, keys and properties of a message for topic {message.topic!r} take more than {MAX_SENT_PROPERTIES_BYTES} "
             "bytes on disk: shorten them")
     return 0

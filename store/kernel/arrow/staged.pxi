@@ -236,10 +236,10 @@ cdef class Stager:
         if given.tags_size:
             self.check(given.tags, given.tags_size, "tags")
         given.properties_size += self.pairs_size(&columns.properties, row)
-        if given.properties_size > MAX_PROPERTIES_BYTES:
+        if given.properties_size > MAX_SENT_PROPERTIES_BYTES:
             raise PropertiesTooLarge(
                 f"{self.here()}: key, tags and properties take {given.properties_size} bytes on disk, more than "
-                f"{MAX_PROPERTIES_BYTES}: shorten them")
+                f"{MAX_SENT_PROPERTIES_BYTES}: shorten them")
         queue_id = self.queue_of(columns, row, topic, given.key, given.key_size)
         given.total = RECORD_FIXED_SIZE + given.body_size + PyBytes_GET_SIZE(topic.text) + given.properties_size
         if given.total > self.max_record_bytes:

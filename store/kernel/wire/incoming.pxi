@@ -170,11 +170,16 @@ cdef unsigned char *put_received_properties(unsigned char *at, const Given *give
         memcpy(result.unique_key, value, 32)
     else:
         result.foreign_key = PyUnicode_DecodeUTF8(<char *>value, size, "replace")
-    if at - start + CRC_PROPERTY_SIZE > MAX_PROPERTIES_BYTES:
+    if at - start + CRC_PROPERTY_SIZE > most_properties(route):
         raise PropertiesTooLarge(
             f"the properties of a message for topic {route.topic!r} take {at - start + CRC_PROPERTY_SIZE} bytes on disk, "
-            f"and the limit is {MAX_PROPERTIES_BYTES}: shorten them")
+            f"and the limit is {most_properties(route)}: shorten them")
     return at
+
+
+cdef inline Py_ssize_t most_properties(Route route) noexcept:
+    """Bytes of properties on disk. A failed message that its client sends again has used of the room that was kept for it."""
+    return MAX_PROPERTIES_BYTES if PyBytes_AS_STRING(route.name)[0] == b"%" else MAX_SENT_PROPERTIES_BYTES
 
 
 cdef unsigned char *put_whole(unsigned char *at, const unsigned char *text, Py_ssize_t size) noexcept nogil:

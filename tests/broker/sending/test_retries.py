@@ -16,6 +16,7 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import ReceivedMessage
 from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of
+from tests.support.stores import appender_of
 
 
 @pytest.fixture
@@ -125,6 +126,16 @@ def test_dead_letters_of_remote_members_are_those_of_the_group(client: Asking) -
     backend = LocalBackend(client.broker.store, owns_store=False)
     (letter,) = select(backend, "billing", Selection())
     assert (letter.topic, letter.attempts, letter.message.message_id) == ("orders", 17, UNIQ_KEY)
+
+
+@pytest.mark.guarantee("G106")
+def test_a_message_without_room_for_a_retry_is_a_dead_letter_at_once(client: Asking) -> None:
+    first = sent(client)
+    full = {"p": "x" * 32_700}  # as a broker stores it
+    copy = appender_of(client.broker.store).append_copy(first, "orders", 0, full, reconsume_times=0)
+    assert give_back(client, client.broker.store.read(copy.commit_log_offset)).code == 0
+    (letter,) = messages(client, "%DLQ%billing")
+    assert (letter.body, letter.properties["DLQ_ORIGIN_TOPIC"]) == (first.body, "orders")
 
 
 @pytest.mark.parametrize("offset", [-1, 999_999_999, 2**63 - 1, 7])

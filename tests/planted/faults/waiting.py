@@ -61,6 +61,14 @@ FAULTS = [
         select="decides_its_renewal",
     ),
     Fault(
+        name="a half message that cannot be renewed stops the round",
+        file="store/waiting/transaction.py",
+        old="                self._give_up_as_it_is(half, error, state)\n",
+        new="                raise error\n",
+        tests="tests/unit/waiting/test_failing_checks.py",
+        select="without_room_for_a_check",
+    ),
+    Fault(
         name="what the log says is not looked for in a new runtime file",
         file="store/waiting/transaction.py",
         old="        if self._state.words.load(_SETTLED_AT):\n",

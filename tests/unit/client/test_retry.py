@@ -17,7 +17,8 @@ from rmqclient.failures.failure import HISTORY, Failure, history
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
 from rmqclient.opening import open_backend
 from rmqclient.store import Durability, MessageStore, open_store
-from rmqclient.store.kernel._kernel import decode
+from rmqclient.store.kernel._kernel import append_received, decode
+from tests.support.stores import appender_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "store-4.9.8-broker-tx-retry-dlq.tgz"
 OURS = {HISTORY, "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"}
@@ -120,6 +121,41 @@ def test_what_is_set_once_stays_over_many_attempts(store: MessageStore) -> None:
     assert message.properties["mine"] == "yes"
     delays = [each.properties["DELAY"] for each in records(store, "SCHEDULE_TOPIC_XXXX")]
     assert delays == ["3", "4", "5"]
+
+
+@pytest.mark.guarantee("G106")
+@pytest.mark.parametrize("text", ["a\x01b", "x" * 30_800])
+def test_a_message_that_was_accepted_can_be_tried_again_and_die(store: MessageStore, text: str) -> None:
+    appender = appender_of(store)
+    store.topics.create("t", 1)
+    sent = append_received(
+        appender, "t", 0, b"body", f"p\x01{text}\x02KEYS\x01a\x01b\x02", flag=0, sys_flag=0, born_timestamp=0,
+        born_host=bytes(8), store_host=bytes(8),
+    )  # fmt: skip
+    message, group = store.read(sent.commit_log_offset), "g" * 120
+    retries = Retries(open_backend(store), group, RetryPolicy(max_retries=1, delays=(0.1,)), "me")
+    assert retries.send_back(message, failed(1)) is Outcome.RETRY
+    deliver_until(store, time.time_ns() // 1_000_000 + 1_000)
+    (retried,) = records(store, f"%RETRY%{group}")
+    assert retries.send_back(retried, failed(2)) is Outcome.DEAD_LETTER
+    (letter,) = records(store, f"%DLQ%{group}")
+    assert letter.body == b"body"
+    assert (letter.properties["p"], letter.properties["KEYS"]) == (text, "a\x01b")
+
+
+@pytest.mark.guarantee("G106")
+def test_a_message_without_room_for_a_retry_is_a_dead_letter_at_once(store: MessageStore) -> None:
+    appender = appender_of(store)
+    store.topics.create("t", 1)
+    first = appender.append(Message("t", b"body"))
+    full = {"a": "short", "p": "x" * 32_700}  # as a broker stores it
+    sent = appender.append_copy(store.read(first.commit_log_offset), "t", 0, full, reconsume_times=0)
+    retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=3), "me")
+    assert retries.send_back(store.read(sent.commit_log_offset), failed(1)) is Outcome.DEAD_LETTER
+    (letter,) = records(store, "%DLQ%g")
+    assert letter.body == b"body"
+    assert (letter.properties["a"], letter.properties["RETRY_TOPIC"]) == ("short", "t")
+    assert "p" not in letter.properties
 
 
 @pytest.mark.guarantee("G21")

@@ -160,7 +160,7 @@ def test_limits_are_exact(store: MessageStore, producer: Producer) -> None:
     with pytest.raises(BodyTooLarge, match="100001"):
         producer.send(Message("t", bytes(SMALL.max_body_bytes + 1)))
     own = len("UNIQ_KEY") + 1 + 32 + 1 + layout.CRC_PROPERTY_SIZE
-    fits = layout.MAX_PROPERTIES_BYTES - own - len("k\x01\x02")
+    fits = layout.MAX_SENT_PROPERTIES_BYTES - own - len("k\x01\x02")
     result = producer.send(Message("t", b"", properties={"k": "v" * fits}))
     assert store.read(result.commit_log_offset).properties["k"] == "v" * fits
     with pytest.raises(PropertiesTooLarge):
