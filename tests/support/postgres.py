@@ -23,7 +23,7 @@ def why_not() -> str | None:
     try:
         importlib.import_module("psycopg")
     except ImportError as error:
-        return f"no psycopg: {error}"
+        return f"no psycopg: make install-all brings it ({error})"
     if _program("initdb") is None:
         return "no PostgreSQL: initdb is neither in PATH nor in /usr/lib/postgresql"
     return None

@@ -208,7 +208,7 @@ def test_a_delta_table_has_every_message_once_also_when_a_batch_comes_again(
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
+    pytest.importorskip("pyspark", reason="Spark comes with make install-all")
     from rmqclient.spark.pipelines.output.delta import DeltaLog
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -217,7 +217,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_target_in_an_object_store_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
+    pytest.importorskip("pyspark", reason="Spark comes with make install-all")
     from rmqclient.spark.pipelines.archive import archive
 
     with pytest.raises(ValueError, match="s3://bucket/x: give a directory"):

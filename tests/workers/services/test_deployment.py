@@ -112,7 +112,7 @@ def test_containers_that_share_a_store_share_one_volume() -> None:
 
 
 def test_kubernetes_accepts_the_objects() -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate of the package registry")
+    validate = pytest.importorskip("kubernetes_validate", reason="no kubernetes-validate: make install-all brings it")
     for each in OBJECTS:
         validate.validate(each, validate.latest_version(), strict=True)
     wrong: dict[str, Any] = json.loads(json.dumps(OBJECTS[1]))
