@@ -340,7 +340,11 @@ class StepsLost(StepError):
 
 
 class StepRejected(MessageRejected):
-    """A step has no valid name, or one that was used, or a result that cannot be stored, or is one too many."""
+    """A step has no valid name, or one that was used, or a result that cannot be stored, or is one too many.
+
+    The message is a dead letter at once: each attempt would do again what the step has done.
+    ``RetryPolicy(retry_on=(StepRejected, ...))`` retries it.
+    """
 
 
 class SignalTimeout(QueueError, TimeoutError):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
-from rmqclient.errors import BodyDoesNotFit, HandlerError
+from rmqclient.errors import BodyDoesNotFit, HandlerError, StepRejected
 from rmqclient.failures.failure import Failure, with_failures, without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
 from rmqclient.message import ReceivedMessage, SendResult
@@ -42,6 +42,9 @@ MAX_LEVEL = 18
 _OF_A_WAIT = frozenset(
     ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 )
+
+_NEVER_MENDED = (BodyDoesNotFit, StepRejected)
+"""What the next attempt would meet again."""
 
 _FLUSH_TRIES = 5
 
@@ -78,8 +81,9 @@ class RetryPolicy:
     is 10 s, 30 s, 1 min and so on."""
 
     retry_on: tuple[type[BaseException], ...] = (BaseException,)
-    """Other exceptions make a dead letter at once. So does a body that its handler cannot take, because it never will:
-    BodyDoesNotFit is retried only if it is one of these itself."""
+    """Other exceptions make a dead letter at once. So does a body that its handler cannot take, because it never will,
+    and the result of a step that cannot be stored, because the step would be done again by each attempt:
+    BodyDoesNotFit and StepRejected are retried only if they are among these themselves."""
 
     dead_letter_on: tuple[type[BaseException], ...] = ()
     """These make a dead letter at once, whatever ``retry_on`` says."""
@@ -105,7 +109,7 @@ class RetryPolicy:
         is_final = exception is not None and (
             isinstance(exception, self.dead_letter_on)
             or not isinstance(exception, self.retry_on)
-            or (isinstance(exception, BodyDoesNotFit) and BodyDoesNotFit not in self.retry_on)
+            or any(isinstance(exception, each) and each not in self.retry_on for each in _NEVER_MENDED)
         )
         return Outcome.DEAD_LETTER if is_final or attempt > self.max_retries else Outcome.RETRY
 

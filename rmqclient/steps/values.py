@@ -14,7 +14,15 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from rmqclient.codecs import encode_body, encode_json, python_function, returned_by, value_decoder_for, without_alias
+from rmqclient.codecs import (
+    encode_body,
+    encode_json,
+    json_decoder_for,
+    python_function,
+    returned_by,
+    value_decoder_for,
+    without_alias,
+)
 from rmqclient.errors import HandlerError, MessageRejected, StepChanged, StepRejected
 from rmqclient.steps.record import Form, Record
 
@@ -112,7 +120,7 @@ def _coding_of(kind: Any) -> Coding:
     if plain is Any or plain is object:
         return _ANYTHING
     form: Form = "bytes" if plain in (bytes, bytearray, memoryview) else "text" if plain is str else "json"
-    return Coding(kind, form, value_decoder_for(kind))
+    return Coding(kind, form, _json_decoder_for(kind) if form == "json" else value_decoder_for(kind))
 
 
 def _quiet(kind: Any) -> Coding:
@@ -120,6 +128,16 @@ def _quiet(kind: Any) -> Coding:
         return coding_of(kind)
     except HandlerError:  # a class that JSON does not know: the value itself tells
         return _ANYTHING
+
+
+def _json_decoder_for(kind: Any) -> Callable[[bytes], object]:
+    try:
+        return json_decoder_for(kind)
+    except Exception as error:
+        raise HandlerError(
+            f"no result can be decoded into {kind!r}: {error}; use bytes, str, Any, or a dataclass, TypedDict, "
+            "msgspec.Struct or pydantic model"
+        ) from error
 
 
 def _from_json(body: bytes) -> object:

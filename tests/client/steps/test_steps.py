@@ -59,6 +59,26 @@ def test_a_handler_that_raised_goes_on_behind_its_finished_steps(rmq: Rmq) -> No
     assert seen == [(Charge("c-1", 250), None)] * 3, "the first call sees what later calls see"
 
 
+@pytest.mark.guarantee("G99")
+@pytest.mark.parametrize("result", [float("nan"), (1, 2), "x" * 5_000_000], ids=["nan", "tuple", "long"])
+def test_a_step_whose_result_cannot_be_stored_is_not_done_again(rmq: Rmq, result: object) -> None:
+    app, paid = App(), list[int]()
+
+    def pay() -> object:
+        paid.append(1)
+        return result
+
+    @app.handler("orders", group="billing", retry=SOON)
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", pay)
+
+    kit = rmq(app)
+    kit.send("orders", {"id": 7})
+    handled_until_done(kit)
+    assert len(paid) == 1
+    assert len(kit.dead_letters("billing")) == 1
+
+
 def test_results_come_back_as_the_type_that_the_step_names_and_each_message_has_its_own(rmq: Rmq) -> None:
     app, seen = App(), list[object]()
 
