@@ -9,10 +9,12 @@ is :mod:`rmqclient.workers.cli`'s.
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 
 def main() -> None:
     """Run the command line; leaves by ``SystemExit`` with an :class:`~rmqclient.workers.exit_codes.ExitCode`."""
+    _show_everything()
     if sys.argv[1:2] == ["check"]:
         from rmqclient.workers.commands.looking.check import main as check
 
@@ -20,3 +22,10 @@ def main() -> None:
     from rmqclient.workers.cli import main as command_line
 
     command_line()
+
+
+def _show_everything() -> None:
+    """Let no character that the terminal, or the encoding of a pipe, lacks end a command: it is shown by its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

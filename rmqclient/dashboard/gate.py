@@ -82,7 +82,7 @@ class Gate:
         if host not in self._hosts and _name_of(host) not in self._hosts:
             return PlainTextResponse(f"{host!r} is not a name of this dashboard: see --allowed-host\n", 421)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        if origin is not None and urlsplit(origin).netloc.lower() != host:
+        if origin is not None and _host_of(origin) != host:
             return PlainTextResponse(f"a page of {origin!r} may ask nothing here\n", 403)
         if scope["method"] not in ("GET", "HEAD") and site != "same-origin" and (site or origin is None):
             return PlainTextResponse("only a page of this dashboard may change something\n", 403)
@@ -175,6 +175,14 @@ def _with_headers(send: Send) -> Send:
         await send(message)
 
     return sending
+
+
+def _host_of(origin: str) -> str:
+    """Return the name and port of an origin; empty for what is no URL."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name_of(host: str) -> str:

@@ -68,9 +68,9 @@ class Failure:
             traceback.clear_frames(exception.__traceback__)
         return cls(
             attempt=attempt,
-            error=_class_name(type(exception)),
-            text=_short(_text(exception), _LONGEST_TEXT),
-            trace=_trace(exception),
+            error=storable(_class_name(type(exception))),
+            text=_short(storable(_text(exception)), _LONGEST_TEXT),
+            trace=storable(_trace(exception)),
             worker=worker,
             exception=exception,
         )
@@ -103,7 +103,19 @@ def history(properties: Mapping[str, str]) -> list[dict[str, Any]]:
         found = json.loads(properties.get(HISTORY, "[]"))
     except ValueError:
         return []
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    entries = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    return [
+        {storable(name): storable(value) if isinstance(value, str) else value for name, value in each.items()}
+        for each in entries
+    ]
+
+
+def storable(text: str) -> str:
+    """Return a text that UTF-8 can hold: a half of a surrogate pair becomes what Python shows for it.
+
+    Texts of exceptions have one when they quote cut JavaScript, or a file name that is no UTF-8.
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def with_failures(properties: Mapping[str, str], failures: Sequence[Failure]) -> dict[str, str]:

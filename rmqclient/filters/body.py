@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, ClassVar
 
 import jmespath
@@ -23,9 +24,18 @@ MAX_CHARACTERS = 1_024
 MAX_DEPTH = 40
 """Levels of brackets, and of the parsed tree: evaluating a level takes some Python calls."""
 MAX_PARTS = 250
+MAX_GROWTH = 64
+"""How many times as large as the body a result on the way may become: ``[@, @][]`` doubles a list."""
 MAX_BODY_BYTES = 1 << 20
+EVALUATION_ERRORS = (JMESPathError, RecursionError, ArithmeticError, TypeError, ValueError)
+"""What the evaluation of an expression, and the parsing of a body, raise."""
 
 _SHOWN_CHARACTERS = 80
+_TOGETHER = ("multi_select_list", "multi_select_dict", "function_expression")
+"""Nodes whose result may hold what each child makes of the same value."""
+_ONE_OF = ("comparator", "and_expression", "or_expression")
+"""Nodes whose result is no larger than that of one child; of others, each child is given the result of the one before.
+"""
 _LITERAL = re.compile(r"'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 
 
@@ -39,7 +49,7 @@ class BodyFilter:
     _compiled: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_compiled", _parsed(self.expression))
+        object.__setattr__(self, "_compiled", parsed(self.expression))
 
     def matches(self, body: bytes) -> bool | None:
         """Return whether a message with this body passes; None, which means no, if it cannot be evaluated."""
@@ -47,7 +57,7 @@ class BodyFilter:
             return None
         try:
             found = self._compiled.search(orjson.loads(body))
-        except (orjson.JSONDecodeError, JMESPathError, RecursionError, ArithmeticError, TypeError, ValueError):
+        except EVALUATION_ERRORS:
             return None
         return bool(found) or (isinstance(found, int | float) and found is not False)
 
@@ -55,7 +65,8 @@ class BodyFilter:
         return type(self), (self.expression,)
 
 
-def _parsed(expression: object) -> Any:
+def parsed(expression: object) -> Any:
+    """Return a compiled expression whose evaluation is bounded, in depth and in size. Raises FilterError."""
     if not isinstance(expression, str):
         raise FilterError(f"jmespath({expression!r}): an expression is a str, not {type(expression).__name__}")
     if not expression.strip():
@@ -80,6 +91,11 @@ def _parsed(expression: object) -> Any:
             column + 1 if isinstance(column, int) else 0,
         ) from error
     _check_tree(expression, compiled.parsed)
+    if _growth(compiled.parsed) > MAX_GROWTH:
+        raise FilterError(
+            f"jmespath({_shown(expression)}): its result may become more than {MAX_GROWTH} times as large as the body: "
+            "repeat fewer parts of it"
+        )
     return compiled
 
 
@@ -108,6 +124,26 @@ def _check_tree(expression: str, tree: dict[str, Any]) -> None:
             raise FilterError(
                 f"jmespath({_shown(expression)}): more than {MAX_PARTS} parts, or {MAX_DEPTH} levels; shorten it"
             )
+
+
+def _growth(node: dict[str, Any]) -> int:
+    """Return how many times as large as what it is given the result of a node, or of one on the way, may be."""
+    inside = [_growth(child) for child in node.get("children", ()) if isinstance(child, dict)]
+    if node["type"] in _ONE_OF:
+        return max(inside)
+    if node["type"] not in _TOGETHER:
+        return prod(inside)
+    by_field: dict[object, int] = {}
+    for child, growth in zip(node["children"], inside, strict=True):
+        by_field[_field_of(child)] = by_field.get(_field_of(child), 0) + growth
+    return max(by_field.pop(None, 0) + max(by_field.values(), default=0), 1)
+
+
+def _field_of(node: dict[str, Any]) -> object:
+    """Return the field in which a node begins, since fields lie beside each other; None for any other beginning."""
+    while node["type"] not in (*_TOGETHER, *_ONE_OF) and node["children"]:
+        node = node["children"][0]
+    return node["value"] if node["type"] == "field" else None
 
 
 def _shown(text: str) -> str:

@@ -86,7 +86,7 @@ def test_a_foreign_host_is_refused(store: Path, host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1:9999", f"http://{HOST}.evil.example"]
+    "origin", ["http://evil.example", "null", "http://[", "http://127.0.0.1:9999", f"http://{HOST}.evil.example"]
 )
 @pytest.mark.parametrize("path", ["/topics", "/samples", "/events"])
 def test_a_foreign_origin_is_refused(store: Path, origin: str, path: str) -> None:

@@ -67,10 +67,15 @@ def apply_query(data: Any, query: str) -> Any:
 
 
 def to_json(data: Any, *, indent: bool = False) -> str:
-    """JSON text, keys in the order of the row."""
+    """JSON text, keys in the order of the row. A half of a surrogate pair, as file names have, is escaped."""
     import orjson
 
-    return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indent else 0).decode("utf-8")
+    try:
+        return orjson.dumps(data, option=orjson.OPT_INDENT_2 if indent else 0).decode("utf-8")
+    except orjson.JSONEncodeError:
+        import json
+
+        return json.dumps(data, indent=2 if indent else None)
 
 
 def _yaml(data: Any) -> list[str]:

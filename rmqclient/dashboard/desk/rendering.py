@@ -51,7 +51,8 @@ class Renderer:
             "here": request.url.path.removeprefix(base) or "/",
             "form_token": request.state.form_token,
         }
-        return self._environment.get_template(template).render({**known, **facts})
+        page = self._environment.get_template(template).render({**known, **facts})
+        return page.encode("utf-8", "backslashreplace").decode()  # names of files may have halves of surrogate pairs
 
 
 def url(base: str, *parts: object, **query: object) -> str:

@@ -1,27 +1,30 @@
 """Search: messages by id, key, time and place, and by what is in them.
 
-A query that reads one message after the other looks at ``LOOKED_AT_MOST`` messages, the newest first, and says so.
+A query that reads one message after the other looks at ``LOOKED_AT_MOST`` messages, the newest first, for at most
+``LONGEST_S``, and says so. An expression has the limits of a body filter.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jmespath
 import orjson
-from jmespath.exceptions import JMESPathError
 
 from rmqclient.backend import Backend
-from rmqclient.errors import BodyUnreadable, NotInstalled
+from rmqclient.errors import BodyUnreadable, FilterError, NotInstalled
+from rmqclient.filters.body import EVALUATION_ERRORS, MAX_BODY_BYTES, parsed
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 
 LOOKED_AT_MOST = 2_000
+LONGEST_S = 10.0
+"""How long one search looks at messages."""
 
 
 class WrongQuery(ValueError):
@@ -58,8 +61,9 @@ def search(backend: Backend, wanted: Search) -> Found:
     holds = _condition(wanted.where)
     found: list[ReceivedMessage] = []
     looked_at = 0
+    end = time.monotonic() + LONGEST_S
     for message in _candidates(backend, wanted):
-        if len(found) >= wanted.limit or looked_at >= LOOKED_AT_MOST:
+        if len(found) >= wanted.limit or looked_at >= LOOKED_AT_MOST or time.monotonic() > end:
             return Found(found, looked_at, is_complete=False)
         looked_at += 1
         if holds(message):
@@ -68,10 +72,11 @@ def search(backend: Backend, wanted: Search) -> Found:
 
 
 def facts_of(message: ReceivedMessage) -> dict[str, Any]:
-    """Return what a query is asked about; the body is None unless it is JSON."""
+    """Return what a query is asked about; the body is None unless it is JSON of up to 1 MiB."""
     body: Any = None
     with contextlib.suppress(orjson.JSONDecodeError, BodyUnreadable, NotInstalled):
-        body = orjson.loads(message.open_body())
+        opened = message.open_body()
+        body = orjson.loads(opened) if len(opened) <= MAX_BODY_BYTES else None
     return {
         "body": body,
         "keys": list(message.keys),
@@ -86,14 +91,14 @@ def _condition(where: str) -> Any:
     if not where:
         return lambda _message: True
     try:
-        expression = jmespath.compile(where)
-    except JMESPathError as error:
-        raise WrongQuery(f"{where!r} is not JMESPath: {' '.join(str(error).split())}") from error
+        expression = parsed(where)
+    except FilterError as error:
+        raise WrongQuery(str(error)) from error
 
     def holds(message: ReceivedMessage) -> bool:
         try:
             return expression.search(facts_of(message)) not in (None, False, [], {}, "")
-        except JMESPathError:  # such as a number that is compared with a text
+        except EVALUATION_ERRORS:  # such as a number that is compared with a text
             return False
 
     return holds

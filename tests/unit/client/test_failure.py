@@ -45,6 +45,13 @@ def test_the_history_says_what_failed_when_where_and_how() -> None:
     assert first["at"] <= second["at"]
 
 
+def test_halves_of_surrogate_pairs_are_told_as_text_also_of_a_history_that_has_them() -> None:
+    properties = with_failures({HISTORY: '[{"text": "\\ud83d", "worker": "w"}]'}, [failed(2, "no \ud83d")])
+    texts = [each["text"] for each in history(properties)]
+    assert texts == ["\\ud83d", "no \\ud83d"]
+    assert "ud83d" not in properties[HISTORY].replace("\\\\ud83d", ""), "no half is stored"
+
+
 def test_the_history_never_takes_more_than_its_share_or_what_there_is_room_for() -> None:
     seed = random.randrange(2**32)
     print("seed", seed)

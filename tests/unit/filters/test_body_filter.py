@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqclient.errors import FilterError
-from rmqclient.filters.body import MAX_BODY_BYTES, MAX_CHARACTERS, MAX_DEPTH, MAX_PARTS, BodyFilter
+from rmqclient.filters.body import MAX_BODY_BYTES, MAX_CHARACTERS, MAX_DEPTH, MAX_GROWTH, MAX_PARTS, BodyFilter
 
 
 @pytest.mark.guarantee("G15")
@@ -33,6 +33,8 @@ from rmqclient.filters.body import MAX_BODY_BYTES, MAX_CHARACTERS, MAX_DEPTH, MA
         ("a", b'{"a": []}', False),
         ("a", b'{"a": {}}', False),
         ("@", b"3", True),
+        ("[" + ", ".join(f"a{n}" for n in range(100)) + "][0] == `1`", b'{"a0": 1}', True),
+        ("items[?a == 'x' && b == 'y' || c].{a: a, b: b, d: length(d)}", b'{"items": []}', False),
         ("a", b"no json", None),
         ("a", b"", None),
         ("a", b"\xff", None),
@@ -67,6 +69,8 @@ def test_a_body_matches_does_not_or_cannot_be_told(expression: str, body: bytes,
         ("(" * 500 + "a", MAX_DEPTH + 1, f"more than {MAX_DEPTH} levels of brackets"),
         ("!" * 500 + "a", MAX_DEPTH + 1, f"more than {MAX_DEPTH} levels of brackets"),
         ("|".join("a" * 100), 0, f"{MAX_DEPTH} levels"),
+        ("|".join(["[a]"] + ["[@,@][]"] * 7), 0, f"more than {MAX_GROWTH} times"),
+        ("|".join(["a"] + ["join('', [@, @])"] * 7), 0, f"more than {MAX_GROWTH} times"),
         ("[" + ",".join("a" * (MAX_PARTS + 1)) + "]", 0, f"more than {MAX_PARTS} parts"),
     ],
     ids=lambda value: repr(value)[:30],
