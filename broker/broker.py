@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,8 +28,9 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageStore
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SLOW_THREADS = 4
 

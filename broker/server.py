@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import gc
 import json
-import logging
 import os
 import resource
 import signal
@@ -34,11 +33,13 @@ from rmqclient.broker.settings import Address, ServeSettings, TlsMode
 from rmqclient.errors import StoreReplaced, StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.store import MessageStore, clock, open_store, use_one_heap
+from rmqclient.store.threads.guarded import ending_at_a_loss
+from rmqclient.store.threads.logs import Log
 
 if TYPE_CHECKING:
     from rmqclient.replication.primary import Primary
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S: Final = 0.01
@@ -52,9 +53,10 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
     """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
 
     A server whose store is fenced ends, too: what its clients handle and acknowledge would count nowhere. So does one
-    whose directory was removed, renamed or replaced. Raises StoreFenced and StoreReplaced then, and as
-    :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable, AccountsUnusable, ValueError for failures of another
-    form, and for a clock as :func:`rmqclient.store.clock.make`.
+    whose directory was removed, renamed or replaced. Raises StoreFenced and StoreReplaced then, ThreadLost when a
+    thread of the library was lost, and as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable,
+    AccountsUnusable, ValueError for failures of another form, and for a clock as
+    :func:`rmqclient.store.clock.make`.
     """
     settings = replace(settings, root=settings.root.absolute())
     tls = Tls(settings.tls)
@@ -73,7 +75,8 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
             broker.close()
             raise
         server = Server(store, broker, answering, settings, tls, manager or ServiceManager(), replicas)
-        asyncio.run(server.run(tell))
+        with ending_at_a_loss():
+            asyncio.run(server.run(tell))
         if server.is_replaced:
             store.check_primary()
         store.check_usable()

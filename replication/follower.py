@@ -5,7 +5,6 @@ Two threads: one receives, and one asks the primary's broker every few seconds.
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Callable
@@ -27,8 +26,10 @@ from rmqclient.store import MessageStore, clock
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE, TOPIC_BYTE
 from rmqclient.store.settings.lineage import write_lineage
 from rmqclient.store.settings.replica_mark import Kind
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _CONNECT_S: Final = 5.0
 _FIRST_PAUSE_S: Final = 0.25
@@ -60,7 +61,7 @@ class Follower:
 
     def run(self) -> None:
         """Follow until :meth:`end`. Raises LogsDiffer, ConfigMismatch, RecordsDamaged and what appending raises."""
-        asking = threading.Thread(target=self._ask_broker, name="rmq-replica-settings", daemon=True)
+        asking = GuardedThread(target=self._ask_broker, name="rmq-replica-settings")
         asking.start()
         try:
             self._follow()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from contextlib import suppress
@@ -15,8 +14,10 @@ from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender, Strangers
 from rmqclient.store import MessageStore, take_no_signals
 from rmqclient.store.settings.replication import ASYNC, Replication
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _BACKLOG: Final = 16
 _PAUSE_S: Final = 0.1
@@ -39,7 +40,7 @@ class Primary:
         self._strangers = Strangers()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._accept, name="rmq-ha-accept", daemon=True)
+        self._thread = GuardedThread(target=self._accept, name="rmq-ha-accept")
 
     def start(self) -> tuple[str, int]:
         """Listen, and let sends wait for replicas; return host and port.

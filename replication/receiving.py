@@ -7,7 +7,6 @@ any report for an acknowledgement.
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -20,8 +19,9 @@ from rmqclient.replication.frames import HEARTBEAT_S, SILENCE_S, STOCK, Wire
 from rmqclient.replication.joining import Joining
 from rmqclient.store import MessageStore
 from rmqclient.store.append.replica_log import ReplicaLog
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _READ_BYTES: Final = 1 << 20
 _LOOK_S: Final = 1.0

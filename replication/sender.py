@@ -6,7 +6,6 @@ more. Nothing waits for the disk of the primary, as in RocketMQ. Two threads: on
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
@@ -30,8 +29,10 @@ from rmqclient.replication.returning.fencing import be_fenced
 from rmqclient.store import LONGEST_SLEEP_S, MessageStore
 from rmqclient.store.files.file_lock import TOPIC_BYTE
 from rmqclient.store.settings.lineage import note_followed, read_lineage
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_STRANGERS: Final = 256
 """Hosts of stock replicas that are refused until they are empty."""
@@ -84,8 +85,7 @@ class Sender:
         connection.settimeout(SILENCE_S)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._threads = [
-            threading.Thread(target=self._run, args=(work,), name=f"rmq-ha-{name}", daemon=True)
-            for work in (self._hear, self._send)
+            GuardedThread(target=self._run, args=(work,), name=f"rmq-ha-{name}") for work in (self._hear, self._send)
         ]
 
     def start(self) -> None:

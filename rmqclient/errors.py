@@ -90,6 +90,7 @@
     │       ├── ConsumeTimedOut        the member did not answer the peer in time
     │       └── GoAway                 it is about to close this connection
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
+    ├── ThreadLost                a thread of the library ended by an error, so the process does a part of its work only
     ├── NotInstalled              an optional package is missing
     ├── StepError                 a durable step cannot go on
     │   ├── StepChanged           the handler no longer asks for what is stored, or a result no longer decodes
@@ -150,6 +151,7 @@ from rmqclient.store.errors import (
     StoreUnusable,
     SubscriptionMismatch,
     TableFull,
+    ThreadLost,
     TimerFull,
     TransactionDecided,
     UnknownGroup,
@@ -272,6 +274,7 @@ __all__ = [
     "SubscriptionNotLatest",
     "SystemBusy",
     "TableFull",
+    "ThreadLost",
     "TimerFull",
     "TlsFailed",
     "TlsUnusable",

@@ -73,7 +73,7 @@ from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
 from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
-from rmqclient.store.upkeep.thread_signals import take_no_signals
+from rmqclient.store.threads.signals import take_no_signals
 from rmqclient.store.wire import (
     OffsetId,
     ReadStatus,

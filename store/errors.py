@@ -256,6 +256,13 @@ class ClientIdInUse(MembershipRefused):
     """A living member of the group has the same client id: both members would act as the owner of its queues."""
 
 
+class ThreadLost(QueueError):
+    """A thread of the library ended by an error, which is the cause: its process does only a part of its work.
+
+    What it had not finished is delivered again, elsewhere or after a restart.
+    """
+
+
 class NotInstalled(QueueError):
     """This feature needs an optional package that is missing. The text says what to install."""
 

@@ -6,7 +6,6 @@ and ``consumerOffset.json``, brings the index up to date, and removes ``abort``.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection
 from itertools import islice
@@ -45,6 +44,7 @@ from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark, check_primary, write_mark
 from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import QUEUES_INTERVAL_MS, Flusher
@@ -56,7 +56,7 @@ from rmqclient.store.waiting.schedule import PERSIST_INTERVAL_MS, Schedule
 from rmqclient.store.waiting.timer import Timer
 from rmqclient.store.waiting.transaction import Transactions
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _OPEN_TIMEOUT_S = 120.0
 _INDEX_INTERVAL_MS = 200

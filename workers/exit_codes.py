@@ -47,6 +47,9 @@ class WorkerExit(enum.IntEnum):
     FAILED = 1
     """An exception ended the worker; the supervisor starts another one."""
 
+    THREAD_LOST = 70
+    """A thread of the library ended by an error, so the worker ended; the supervisor starts another one."""
+
     UNFINISHED = 75
     """The worker was told to stop, but messages were still in flight at its deadline. They are delivered again."""
 
@@ -76,6 +79,7 @@ _HINTS = {
 _WORDS = {
     WorkerExit.STOPPED: "stopped, nothing left in flight",
     WorkerExit.FAILED: "failed, exit code 1",
+    WorkerExit.THREAD_LOST: "lost a thread of the library, whose traceback is in the log above",
     WorkerExit.UNFINISHED: "stopped at its deadline with messages in flight",
     WorkerExit.NAME_TAKEN: "another process has its member name, see the log above",
     WorkerExit.REFUSED: "refused by a group whose members have another subscription, see the log above",

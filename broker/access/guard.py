@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hmac
-import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +24,9 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError, HeaderError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.signature import signature_of
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _DENIED: Final = "org.apache.rocketmq.acl.common.AclException"
 _LOOK_S: Final = 5.0

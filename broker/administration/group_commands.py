@@ -5,7 +5,6 @@ A group of local workers is listed with RocketMQ's defaults, although nobody sai
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from rmqclient.broker.administration.progress import Progress
@@ -18,8 +17,9 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageStore
 from rmqclient.store.errors import QueueOwned
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class GroupCommands:

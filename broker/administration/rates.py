@@ -10,10 +10,11 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmqclient.store import MessageStore, clock
+from rmqclient.store.threads.guarded import GuardedThread
 
 if TYPE_CHECKING:
     from rmqclient.remoting.bodies import BrokerStats, StatsItem
@@ -49,7 +50,7 @@ class Rates:
         self._day = time.localtime().tm_yday
         self._mornings = [(0, 0), (0, 0)]
         self._ended = Event()
-        self._thread = Thread(target=self._run, name="rmq-serve-rates", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-serve-rates")
         self._thread.start()
 
     @property

@@ -9,7 +9,6 @@ A client id that two connections use is one id of two members. Both are kept, th
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -21,8 +20,9 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_KEPT_BYTES = 256 << 20
 """What the heartbeats of all clients may take."""

@@ -20,7 +20,6 @@ Pull consumers, which choose their queues themselves, take no lease, and get not
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -37,8 +36,9 @@ from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _RESERVED_S = 3.0
 """A free queue is kept for the member that is to have it for so long."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -43,8 +42,9 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SILENCE_EVERY_S = 10.0
 _LONGEST_NAME = 512

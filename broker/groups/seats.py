@@ -7,7 +7,6 @@ queues, so an event loop that is busy for a moment loses neither. The kernel fre
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -20,8 +19,10 @@ from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, Queu
 from rmqclient.store.errors import MembershipRefused, QueueError
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.subscription import agree
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LEASE_MS = 10_000
 """How long local members wait for a server that stands still, as they wait for each other. [ConsumerConfig.lease_ms]"""
@@ -52,7 +53,7 @@ class Seats:
         self._listed_at = -math.inf
         self._closing = threading.Event()
         self._bell = self._table.bell
-        self._thread = threading.Thread(target=self._beat, name="rmq-serve-seats", daemon=True)
+        self._thread = GuardedThread(target=self._beat, name="rmq-serve-seats")
 
     def start(self) -> None:
         """Begin to beat; a second call does nothing."""

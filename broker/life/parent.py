@@ -12,6 +12,8 @@ import select
 import threading
 from collections.abc import Callable
 
+from rmqclient.store.threads.guarded import GuardedThread
+
 
 def when_parent_ends(callback: Callable[[], None]) -> None:
     """Call back on the running loop when the parent process ends, at once if it has ended."""
@@ -39,5 +41,5 @@ def end_of_parent() -> threading.Event:
 
     if os.getppid() != parent:
         ended.set()
-    threading.Thread(target=wait, name="rmq-parent", daemon=True).start()
+    GuardedThread(target=wait, name="rmq-parent").start()
     return ended

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-_log = logging.getLogger(__name__)
+from rmqclient.store.threads.logs import Log
+
+_log = Log(__name__)
 
 _QUIET_S: Final = 1.0
 

@@ -8,7 +8,6 @@ much waits for it all the same. A client that asks more than its memory allows i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, cast
@@ -21,6 +20,7 @@ from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import RESPONSE, Frame, FrameReader, encode
+from rmqclient.store.threads.logs import Log
 
 Quick = Callable[[bytes, int, Address, Address], tuple[bytes, int]]
 """Answers whole frames in some bytes, from a position on, of a client and by an address of the server. Returns the
@@ -32,7 +32,7 @@ Answering = Callable[[Request], Frame | None]
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 """What a stock broker says when it has no room for a request. [NettyRemotingAbstract.processRequestCommand]"""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -8,7 +8,6 @@ its frames. This costs three system calls for each connection, and nothing for a
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -20,8 +19,9 @@ from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import CLIENT_HELLO, Tls
 from rmqclient.broker.settings import Address
 from rmqclient.errors import CannotListen, TlsUnusable
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 BACKLOG: Final = 1024
 """Connections that wait for being accepted."""

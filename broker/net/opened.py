@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from typing import Final, Protocol, runtime_checkable
 
@@ -11,8 +10,9 @@ from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.net.flight import Flight
 from rmqclient.broker.settings import Address
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _LOOKS: Final = 8
 """How many looks come within the shortest time that a limit has."""

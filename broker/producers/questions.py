@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -24,10 +23,12 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import ONEWAY, Frame
 from rmqclient.remoting.table import request
 from rmqclient.store import HALF_TOPIC, LONGEST_SLEEP_S, MessageQueue, MessageStore, ReceivedMessage
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.half_messages import HALF_QUEUE, checks_of, group_of
 from rmqclient.store.waiting.real_queue import real_queue
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 PeersOf = Callable[[str], Sequence[Peer]]
 """Returns the connections of a group of producers; for the thread of the event loop."""
@@ -54,7 +55,7 @@ class Questions:
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Listen, and ask from the thread of this loop."""
         self._loop = loop
-        self._thread = threading.Thread(target=self._run, name="rmq-serve-questions", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-serve-questions")
         self._thread.start()
 
     def close(self) -> None:

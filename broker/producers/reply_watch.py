@@ -9,7 +9,6 @@ the client id of the requester. Without such requests the thread sleeps.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -20,8 +19,10 @@ from rmqclient.errors import QueueError
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.backend import LocalBackend
 from rmqclient.store import LONGEST_SLEEP_S, ArrivalBell, MessageQueue, ReceivedMessage
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _READ_AT_ONCE: Final = 256
 _GRACE_S: Final = 5.0
@@ -65,7 +66,7 @@ class ReplyWatch:
                 self._positions = self._ends()
             self._until[client_id] = max(until, self._until.get(client_id, 0.0))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmq-serve-replies", daemon=True)
+                self._thread = GuardedThread(target=self._run, name="rmq-serve-replies")
                 self._thread.start()
             self._changed.notify()
 

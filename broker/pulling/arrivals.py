@@ -15,6 +15,7 @@ from contextlib import suppress
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore
 from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.runtime.arrivals import NOT_SEEN, Seen
+from rmqclient.store.threads.guarded import GuardedThread
 
 
 class Arrivals:
@@ -32,7 +33,7 @@ class Arrivals:
         self._is_told = False
         self._wanted = threading.Event()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="rmq-arrivals", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-arrivals")
 
     def arm(self, queue: MessageQueue) -> Seen:
         """Ask the next sender to a queue to ring; return the queue as it is after this. Look after this, not before."""

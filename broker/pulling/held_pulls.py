@@ -7,7 +7,6 @@ A message that a pull does not want moves the pull on and leaves it waiting.
 from __future__ import annotations
 
 import asyncio
-import logging
 from itertools import islice
 from typing import Final, Protocol
 
@@ -18,8 +17,9 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.runtime.arrivals import NOT_SEEN, Seen
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_WAIT_S: Final = 120.0
 """A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""

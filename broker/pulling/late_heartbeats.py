@@ -9,15 +9,15 @@ most, and is answered 25 only then.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from rmqclient.broker.request import Request
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_WAIT_S: Final = 1.0
 """After this a pull is answered with SUBSCRIPTION_NOT_LATEST."""

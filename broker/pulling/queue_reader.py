@@ -10,7 +10,6 @@ offset, and clients keep what they have pulled by its queue offset.
 from __future__ import annotations
 
 import enum
-import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +19,7 @@ from rmqclient.broker.settings import Address
 from rmqclient.store import MessageQueue, MessageStore, ReadStatus, RecordReader
 from rmqclient.store.errors import StoreCorrupt, UnknownTopic
 from rmqclient.store.log.record import reason
+from rmqclient.store.threads.logs import Log
 
 MOST_MESSAGES: Final = 32
 """Messages of one answer at most. [maxTransferCountOnMessageInMemory]"""
@@ -27,7 +27,7 @@ MOST_MESSAGES: Final = 32
 MOST_BYTES: Final = 256 * 1024
 """Bytes of the records of one answer at most, but always one record. [maxTransferBytesOnMessageInMemory]"""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class LookStatus(enum.Enum):

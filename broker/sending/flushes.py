@@ -14,7 +14,6 @@ code                         the message is stored, and
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from typing import Final, NamedTuple
 
@@ -26,8 +25,10 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import Durability, MessageStore
 from rmqclient.store.append.replicas import Copies
 from rmqclient.store.errors import NotFlushed
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _CODES: Final = {Copies.ABSENT: ResponseCode.SLAVE_NOT_AVAILABLE, Copies.LATE: ResponseCode.FLUSH_SLAVE_TIMEOUT}
 
@@ -79,7 +80,7 @@ class Flushes:
     def _start(self) -> None:
         """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="rmq-serve-flushes", daemon=True)
+            thread = GuardedThread(target=self._run, name="rmq-serve-flushes")
             thread.start()
             self._thread = thread
 

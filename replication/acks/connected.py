@@ -23,6 +23,7 @@ from rmqclient.store import MessageStore, clock
 from rmqclient.store.files.mapped_file import scratch_name
 from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.settings import document
+from rmqclient.store.threads.guarded import GuardedThread
 
 if TYPE_CHECKING:
     from rmqclient.replication.sender import Sender
@@ -69,7 +70,7 @@ class Connections:
         self._store = store
         self._senders = senders
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-ha-list", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-ha-list")
 
     def start(self) -> None:
         """Begin."""

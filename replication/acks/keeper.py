@@ -7,7 +7,6 @@ not report; one that has just come is in sync when it has caught up.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -16,8 +15,10 @@ from rmqclient.errors import QueueError
 from rmqclient.replication.acks.followers import Follower, acknowledged
 from rmqclient.store import MessageStore, boottime
 from rmqclient.store.settings.replication import Replication, Sync
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NS_IN_MS: Final = 1_000_000
 _LOOKS_IN_A_TIMEOUT: Final = 6
@@ -36,7 +37,7 @@ class Keeper:
         self._reached_at = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-ha-acks", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-ha-acks")
 
     @property
     def is_needed(self) -> bool:

@@ -7,7 +7,6 @@ anybody else stays as it is.
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from contextlib import suppress
@@ -23,8 +22,10 @@ from rmqclient.store import MessageStore
 from rmqclient.store.settings import document
 from rmqclient.store.settings.lineage import read_lineage
 from rmqclient.store.settings.replica_mark import Kind, read_mark
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _FILE: Final = Path("replaced.json")
 _CONNECT_S: Final = 3.0
@@ -85,7 +86,7 @@ class Telling:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-ha-fence", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-ha-fence")
 
     def start(self) -> None:
         """Begin, when there is somebody to tell."""

@@ -12,7 +12,6 @@ A new directory has nothing, either; it is not waited for and settles nothing, s
 
 from __future__ import annotations
 
-import logging
 import selectors
 import socket
 import threading
@@ -32,8 +31,9 @@ from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.recovery import replica
 from rmqclient.store.settings.lineage import common_end, followers
 from rmqclient.store.settings.replica_mark import Kind, read_mark
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _LOOK_S: Final = 0.2
 _SAY_S: Final = 60

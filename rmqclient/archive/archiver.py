@@ -31,7 +31,6 @@ for a copy of the store, is noticed by the sequence number of the manifest.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import re
 import zlib
@@ -62,8 +61,9 @@ from rmqclient.store.files.cold_reads import ColdReads
 from rmqclient.store.inspect.reading import StoreReader, open_reader
 from rmqclient.store.log import shape
 from rmqclient.store.log.consume_queue import ENTRY
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PART_BYTES = 1 << 30
 _FILES_A_PART = 64

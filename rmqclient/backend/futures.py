@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rmqclient.message import SendResult
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Result = TypeVar("Result")
 

@@ -6,7 +6,6 @@ for a backend that reads messages; a store of this host has a reader of its own.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -15,8 +14,9 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.log.inner_batch import inner_messages, is_batch
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Unreadable(NamedTuple):

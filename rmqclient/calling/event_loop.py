@@ -12,9 +12,13 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqclient.steps.ends import CutShort
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+_log = Log(__name__)
 
 Result = TypeVar("Result")
 
@@ -42,7 +46,7 @@ class EventLoop:
                 import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
                 self._own = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, args=(self._own,), name="rmq-event-loop", daemon=True)
+                self._thread = GuardedThread(target=self._run, args=(self._own,), name="rmq-event-loop")
                 self._thread.start()
             return self._own
 
@@ -76,13 +80,16 @@ class EventLoop:
         own.call_soon_threadsafe(own.stop)
         self._thread.join(timeout_s)
 
-    @staticmethod
-    def _run(loop: AbstractEventLoop) -> None:
+    def _run(self, loop: AbstractEventLoop) -> None:
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while not self._closed:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt) as error:  # of a task or a callback that an application started
+                    _log.error("the event loop goes on after %r in a task of the application", error, exc_info=error)
         finally:
             left = asyncio.all_tasks(loop)
             for task in left:

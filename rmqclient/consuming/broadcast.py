@@ -11,7 +11,6 @@ handler fails is logged and dropped (ConsumeMessageConcurrentlyService.processCo
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from rmqclient.errors import HandlerError
@@ -21,8 +20,9 @@ from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import MAX_NAME_CHARACTERS, MEMBER_SEPARATOR, check_group, check_member
 from rmqclient.store.errors import InvalidName
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def group_of_member(handler: Handler, member: str | None) -> str:

@@ -79,7 +79,8 @@ class InProcess(ABC):
     ) -> Iterator[PushConsumer]:
         """Handle messages in threads of this process until the block ends, as :meth:`start`.
 
-        The end waits for running handlers, for at most ``timeout``, a timedelta or seconds.
+        The end waits for running handlers, for at most ``timeout``, a timedelta or seconds. Raises ThreadLost there if
+        the process has lost a thread of the library: the consumer had ended by then.
         """
         consumer = self.start(threads=threads, client_id=client_id, member_name=member_name)
         try:
@@ -121,8 +122,12 @@ class InProcess(ABC):
         member_name: str | None = None,
         timeout: Duration = 30.0,
     ) -> None:
-        """Handle messages until the task is cancelled, as :meth:`serving`."""
+        """Handle messages until the task is cancelled, as :meth:`serving`; until ThreadLost, which is raised."""
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
-        async with self.serving(threads=threads, client_id=client_id, member_name=member_name, timeout=timeout):
-            await asyncio.get_running_loop().create_future()
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        serving = self.serving(threads=threads, client_id=client_id, member_name=member_name, timeout=timeout)
+        async with serving as consumer:
+            consumer.tell_loss(lambda: loop.call_soon_threadsafe(ended.set))
+            await ended.wait()

@@ -7,8 +7,6 @@ queues of its topics go to other members at once.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -17,8 +15,10 @@ from rmqclient.backend.protocols import Backend
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.store.errors import QueueError, StoreClosed
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Joined(Protocol):
@@ -46,7 +46,7 @@ class LateHandlers:
 
     def start(self) -> None:
         """Begin to wait for the handlers. The thread keeps no process alive."""
-        threading.Thread(target=self._run, name="rmq-late-handlers", daemon=True).start()
+        GuardedThread(target=self._run, name="rmq-late-handlers").start()
 
     def _run(self) -> None:
         while self._kept:

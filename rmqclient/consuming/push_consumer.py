@@ -6,7 +6,6 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from rmqclient.calling.lifespan import ProcessLife
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.broadcast import DroppedFailures, group_of_member
 from rmqclient.consuming.late_handlers import LateHandlers
+from rmqclient.consuming.losses import Losses
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.consuming.retry_topic import RetryTopic
 from rmqclient.consuming.start_position import begin
@@ -44,6 +44,8 @@ from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError, StoreReplaced, UnknownTopic
+from rmqclient.store.threads.guarded import GuardedThread, Loss
+from rmqclient.store.threads.logs import Log
 from rmqclient.tables.app_table import AppTables
 from rmqclient.tracing.message_trace import MessageTrace
 from rmqclient.tracing.observers import Observer, observers_of
@@ -51,7 +53,10 @@ from rmqclient.tracing.observers import Observer, observers_of
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
+
+_LOST_DRAIN_S = 30.0
+"""How long handlers may run on when the process has lost a thread of the library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,10 @@ class PushConsumer:
     tables of the application: they read the same backend while the consumer runs. ``hooks`` are its lifespans and
     middleware.
 
+    When the process loses a thread of the library, the consumer ends by itself, so that other members get its queues,
+    and :meth:`stop` raises ThreadLost. A process that is to end as a whole gives ``on_loss``, which is called instead,
+    in the thread that ends; :attr:`loss` says what happened.
+
     Raises InvalidName for a client id that is empty, too long or not printable, and what
     :func:`rmqclient.backend.open_backend` raises.
     """
@@ -153,6 +162,7 @@ class PushConsumer:
         tables: AppTables | None = None,
         hooks: Hooks | None = None,
         loop: AbstractEventLoop | None = None,
+        on_loss: Callable[[], object] | None = None,
         create: bool = False,
         store_config: StoreConfig | None = None,
     ) -> None:
@@ -175,9 +185,11 @@ class PushConsumer:
         self._held = False
         self._closing = threading.Event()
         self._is_closed = False
+        self._ending = threading.RLock()
         self._callers = Callers(hooks, EventLoop(loop))
         self._life = ProcessLife(self._callers.hooks.life, self._callers.loop)
-        self._coordinator = threading.Thread(target=self._coordinate, name="rmq-coordinator", daemon=True)
+        self._losses = Losses(on_loss or self._end_lost)
+        self._coordinator = GuardedThread(target=self._coordinate, name="rmq-coordinator")
 
     def start(self, on_ready: Callable[[], None] | None = None) -> None:
         """Join the groups, take queues and begin to deliver.
@@ -197,6 +209,7 @@ class PushConsumer:
             self._step()
             if on_ready is not None:
                 on_ready()
+            self._losses.watch()
             self._deliver()
         except BaseException:
             self.close()
@@ -234,7 +247,7 @@ class PushConsumer:
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
             name = f"rmq-cron-{cron.name}"
-            thread = threading.Thread(target=sender.run, args=(self._sending_ended,), name=name, daemon=True)
+            thread = GuardedThread(target=sender.run, args=(self._sending_ended,), name=name)
             self._cron_threads.append(thread)
             thread.start()
 
@@ -299,14 +312,34 @@ class PushConsumer:
         Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
         again. Those that are ``async`` are cancelled; that is no failure of them, and they have another second, or two
         if one blocks their loop. The queue of a handler with an ``order`` goes to another member when that handler has
-        ended, or this process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, and
-        HandlerError in a handler of this consumer, which would wait for itself.
+        ended, or this process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, ThreadLost
+        when the process has lost a thread of the library, so that the consumer had ended before, and HandlerError in a
+        handler of this consumer, which would wait for itself.
         """
         self._check_outside()
         self.stop_taking()
         left = self.drain(in_seconds("timeout", timeout))
         self.close()
+        self._losses.check()
         return left
+
+    @property
+    def loss(self) -> Loss | None:
+        """Which thread of the library this process has lost, and why; None when all is well."""
+        return self._losses.first
+
+    def tell_loss(self, listener: Callable[[], object]) -> None:
+        """Call a function when a thread is lost, in that thread; at once if one was."""
+        self._losses.tell(listener)
+
+    def _end_lost(self) -> None:
+        """Let other members have the queues, and leave the rest to :meth:`stop`."""
+        self.stop_taking()
+        GuardedThread(target=self._leave_lost, name="rmq-leaving").start()
+
+    def _leave_lost(self) -> None:
+        self.drain(_LOST_DRAIN_S)
+        self.close()
 
     def close(self) -> None:
         """Leave the groups; other members take the queues over at once. Closing twice does nothing.
@@ -315,9 +348,13 @@ class PushConsumer:
         when all of that is done. While a handler with an ``order`` still runs, its queue and what it needs are kept,
         and the rest is closed when it has ended; on a cluster the lock of its queue runs out instead.
         """
-        if self._is_closed:
-            return
-        self._is_closed = True
+        with self._ending:
+            if not self._is_closed:
+                self._is_closed = True
+                self._end()
+
+    def _end(self) -> None:
+        self._losses.ignore()
         self.stop_taking()
         is_busy = self.counters.in_flight > 0
         late: list[Subscription] = []
@@ -430,6 +467,8 @@ class PushConsumer:
                 each.rebalancer.step()
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
                 _log.error("rebalance of group %s failed, trying again: %s", each.membership.group, error)
+            except Exception:  # noqa: BLE001 - the same; a strategy is the application's
+                _log.exception("rebalance of group %s failed, trying again", each.membership.group)
 
 
 def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[ConcurrentDelivery]]:

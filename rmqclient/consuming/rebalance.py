@@ -37,8 +37,9 @@ from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreFenced, UnknownTopic
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _DRAINING_INTERVAL_MS = 10
 """How often a member checks whether the running messages of a queue that it gives up have ended."""

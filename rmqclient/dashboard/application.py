@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
@@ -25,8 +24,9 @@ from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, 
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.local.glance import Unreadable
 from rmqclient.opening import MessageStore
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger("rmqclient.dashboard")
+_log = Log("rmqclient.dashboard")
 _STATIC = Path(__file__).parent / "static"
 _MISSING = (UnknownTopic, UnknownGroup)
 

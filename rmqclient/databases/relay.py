@@ -23,7 +23,6 @@ them, which can differ from the order of their commits.
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -42,8 +41,10 @@ from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NEXT_LOOK_S = 1.0
 """How often a relay looks whether the one at work has ended: each look is a connection."""
@@ -138,7 +139,7 @@ class Relay:
     def running(self) -> Iterator[Self]:
         """Send messages as they come in a thread of this process until the block ends, as :meth:`run`; then close."""
         ended = threading.Event()
-        thread = threading.Thread(target=self.run, args=(ended,), name="rmq-relay", daemon=True)
+        thread = GuardedThread(target=self.run, args=(ended,), name="rmq-relay")
         thread.start()
         try:
             yield self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,9 @@ from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.turns import Turns
 from rmqclient.message import ReceivedMessage
 from rmqclient.store.errors import StoreBusy
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Acknowledger:

@@ -29,6 +29,7 @@ from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.sending.reply import Replier
 from rmqclient.steps.keeper import Keeper
+from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.tracing.incoming import observed
 from rmqclient.tracing.observers import Observer
 
@@ -156,7 +157,7 @@ class Delivery(ABC, Generic[Queue]):
     def _make_threads(self) -> list[threading.Thread]:
         """Return the threads that :meth:`start` starts."""
         return [
-            threading.Thread(target=self._run, args=(calls,), name=f"rmq-{self._handler.group}-{number}", daemon=True)
+            GuardedThread(target=self._run, args=(calls,), name=f"rmq-{self._handler.group}-{number}")
             for number, calls in enumerate(self._calls)
         ]
 
@@ -166,10 +167,8 @@ class Delivery(ABC, Generic[Queue]):
 
     def _run(self, calls: Calls) -> None:
         calls.current.enter()
-        try:
-            self._serve(calls)
-        finally:
-            calls.running_slot.release()
+        self._serve(calls)
+        calls.running_slot.release()  # a thread that is lost keeps it: its message counts the end of the process
 
     @abstractmethod
     def _serve(self, calls: Calls) -> None:

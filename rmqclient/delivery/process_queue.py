@@ -13,7 +13,6 @@ together, so they can exceed a limit. The runtime file shows why a queue gives n
 from __future__ import annotations
 
 import enum
-import logging
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -23,8 +22,9 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue, clock
 from rmqclient.store.errors import DiskFailed, LimitReached, StoreBusy, StoreCorrupt, StoreUnusable
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _UNREADABLE_PAUSE_MS = 1_000
 

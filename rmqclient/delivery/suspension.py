@@ -23,8 +23,9 @@ from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import StepsEnd
 from rmqclient.store.errors import QueueError
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SHORTEST_S, _LONGEST_S = 0.01, 30.0
 

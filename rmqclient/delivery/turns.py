@@ -7,7 +7,6 @@ between wake-up and handler. A thread that finds nothing keeps the turn and slee
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -17,8 +16,9 @@ from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import LONGEST_SLEEP_S, clock
 from rmqclient.store.log.record import reason
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Queue = TypeVar("Queue", bound=ProcessQueue)
 

@@ -170,12 +170,12 @@ def _class_name(kind: type) -> str:
 def _text(exception: BaseException) -> str:
     try:
         return str(exception)
-    except Exception as error:  # noqa: BLE001 - an exception of the application may fail to say what it is
+    except BaseException as error:  # noqa: BLE001 - an exception of the application may fail to say what it is
         return f"(no text: {type(error).__name__})"
 
 
 def _trace(exception: BaseException) -> str:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(BaseException):
         frames = traceback.extract_tb(exception.__traceback__)[1:]  # the first one is ours, which called the handler
         return _short("".join(traceback.format_list(frames[-_FRAMES:])), _LONGEST_TRACE, keep_end=True)
     return ""

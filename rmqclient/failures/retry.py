@@ -21,7 +21,6 @@ Properties of the copy, as ``AbstractSendMessageProcessor.consumerSendMsgBack`` 
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,8 +33,9 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
 from rmqclient.store.errors import NotFlushed, NotReplicated, PropertiesTooLarge
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MAX_LEVEL = 18
 

@@ -156,6 +156,9 @@ def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
     if silent:
         state = "; ".join(f"worker {each.pid} silent for {words.age(each.beat_age_s or 0)}" for each in silent)
         yield Finding("workers", "", CRITICAL, state, "its supervisor replaces it; see `rmq worker ls`", values)
+    elif losing := [each for each in found if each.state == "losing"]:
+        state = "; ".join(f"worker {each.pid} lost a thread, and ends" for each in losing)
+        yield Finding("workers", "", CRITICAL, state, "its supervisor replaces it; its log has the traceback", values)
     elif count < limits.min_ready:
         state = f"{count} of {limits.min_ready} workers are ready"
         yield Finding("workers", "", CRITICAL, state, "start `rmq run`, and read its log", values)

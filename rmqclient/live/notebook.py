@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rmqclient.consuming.in_process import InProcess
 from rmqclient.duration import Duration
 from rmqclient.live.calls import Call, short_name, watched_by
+from rmqclient.store.threads.guarded import GuardedThread
 
 if TYPE_CHECKING:
     from rmqclient.consuming.push_consumer import PushConsumer
@@ -140,7 +141,7 @@ class Live:
         view = display(self._bundle(), raw=True, display_id=True)
         self._views.append(view)
         if len(self._views) == 1:
-            threading.Thread(target=self._follow, name="rmq-live-view", daemon=True).start()
+            GuardedThread(target=self._follow, name="rmq-live-view").start()
 
     def _bundle(self) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -6,7 +6,6 @@ exposes the bound methods of the compiled appender, so a message passes through 
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +31,9 @@ from rmqclient.store.append.admission import Later
 from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class LocalBackend:

@@ -9,6 +9,7 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.message import SendResult
 from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import NotFlushed, StoreClosed
+from rmqclient.store.threads.guarded import GuardedThread
 
 
 class Flushes:
@@ -41,7 +42,7 @@ class Flushes:
     def _start(self) -> None:
         """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
         if self._thread is None:
-            thread = threading.Thread(target=self._run, name="rmq-flushes", daemon=True)
+            thread = GuardedThread(target=self._run, name="rmq-flushes")
             thread.start()
             self._thread = thread
 

@@ -38,7 +38,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _FLOCK = struct.Struct("hhqqi0q")
 _ENTRY = struct.Struct(">qiq")
 _BORN_HOST_V6 = 0x10
-_WORKER_STATES = ("free", "starting", "ready", "draining")
+_WORKER_STATES = ("free", "starting", "ready", "draining", "losing")
 _NS = 1e9
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 from rmqclient.store.log.inner_batch import opened
+from rmqclient.store.threads.logs import Log
 
 _SCANNED_ENTRIES = 800
 """Most entries that one look passes over, or ``limit`` if that is more. [maxFilterMessageCount, 16,000 bytes]"""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def read(store: MessageStore, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:

@@ -10,7 +10,6 @@ producer died, another one is asked. If that one dies with the question, the nex
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import threading
 
@@ -19,9 +18,11 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.store import HALF_TOPIC, Member, MessageStore, default_client_id
 from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import QueueError, TransactionDecided
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _BEAT_S = 0.25
 _ASKED_AT_ONCE = 256
@@ -84,7 +85,7 @@ class _Checker:
         self._bell = self._table.bell
         self._next = 0
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-check", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-check")
         self._thread.start()
 
     def close(self) -> None:

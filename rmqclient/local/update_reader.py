@@ -12,7 +12,6 @@ that must not happen between the check of a record and the copy of its body.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator
 from typing import Literal
 
@@ -24,6 +23,7 @@ from rmqclient.store.files.compacted_file import open_compacted
 from rmqclient.store.inspect.view import LocalView, LogPart
 from rmqclient.store.log.consume_queue import ENTRY
 from rmqclient.store.log.inner_batch import INNER_BATCH
+from rmqclient.store.threads.logs import Log
 
 _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
@@ -33,7 +33,7 @@ _OPENED = COMPRESSED | INNER_BATCH
 
 _NAMES = ("key", "value", "commit_log_offset", "sys_flag")
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class LocalUpdateReader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -14,8 +13,10 @@ from rmqclient.metrics.source import Source
 from rmqclient.metrics.text import CONTENT_TYPE, exposition
 from rmqclient.store import take_no_signals
 from rmqclient.store.errors import QueueError
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Probe = Callable[[], tuple[bool, str]]
 """Tells whether all is well, and the state in words. May raise QueueError and OSError, which count as not well."""
@@ -39,7 +40,7 @@ class Listener:
         self._probes = probes or {}
         self._reading = threading.Lock()
         self._server = _Server(address, self)
-        self._thread = threading.Thread(target=self._serve, name="rmq-metrics", daemon=True)
+        self._thread = GuardedThread(target=self._serve, name="rmq-metrics")
 
     @property
     def address(self) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from rmqclient.store.samples.sample import Sample
 from rmqclient.store.samples.sampler import HISTOGRAM_BOUNDS_S
 
 _GROUP_STATES = ("running", "paused", "no members")
-_WORKER_STATES = (WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING)
+_WORKER_STATES = (WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING, WorkerState.LOSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

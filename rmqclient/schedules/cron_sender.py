@@ -22,7 +22,6 @@ function.
 from __future__ import annotations
 
 import datetime
-import logging
 from collections.abc import Callable
 from threading import Event
 
@@ -33,8 +32,9 @@ from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, StoreClosed
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_SLEEP_S = 1.0
 """Time after which the sender notices that a clock was set."""

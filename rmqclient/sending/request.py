@@ -17,7 +17,6 @@ the requester dies                  its replies stay in the reply topic until re
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import uuid
@@ -31,8 +30,10 @@ from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreClosed
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Send: TypeAlias = Callable[[Message, str | None], SendResult]
 """Stores a message with a sharding key."""
@@ -91,7 +92,7 @@ class Requester:
         self._listener: threading.Thread | None = None
         self._called = threading.Event()
         """Whether the requester's own thread is to listen, or to end."""
-        self._thread = threading.Thread(target=self._run, name="rmq-replies", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-replies")
 
     def request(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""

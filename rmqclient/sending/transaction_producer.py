@@ -13,7 +13,6 @@ of the producers of the group that have a ``check`` (:mod:`rmqclient.backend.tra
 from __future__ import annotations
 
 import enum
-import logging
 import math
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -29,8 +28,9 @@ from rmqclient.sending.producer import Producer
 from rmqclient.store import StoreConfig, check_client_id
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import QueueError, TransactionDecided
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Decision(enum.Enum):

@@ -22,7 +22,6 @@ of its own, and a value that is never read costs nothing more.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from types import TracebackType
@@ -37,8 +36,10 @@ from rmqclient.names import check_topic
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Snapshot(Mapping[str, Any]):
@@ -131,7 +132,7 @@ class Table(Snapshot):
         self._refusal = ""
         """Why every later call is refused; empty while the table is usable."""
         self._is_forked = False
-        self._thread = threading.Thread(target=self._follow, name=f"rmq-table-{topic}", daemon=True)
+        self._thread = GuardedThread(target=self._follow, name=f"rmq-table-{topic}")
         fork.register(self)
         self._thread.start()
         if wait:

@@ -7,7 +7,6 @@ sent, are dropped and counted.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -17,9 +16,11 @@ from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.message import Message
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 from rmqclient.tracing.records import TRACE_TOPIC, Record
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_WAITING = 2_048
 """Records that wait to be sent, at most. [queueSize]"""
@@ -77,7 +78,7 @@ class Dispatcher:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="rmq-message-trace", daemon=True)
+                self._thread = GuardedThread(target=self._run, name="rmq-message-trace")
                 self._thread.start()
 
     def _run(self) -> None:

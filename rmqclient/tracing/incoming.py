@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,9 +14,10 @@ from rmqclient.handler import Handler, is_async
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import StepsEnd
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 from rmqclient.tracing.observers import Observer
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Call: TypeAlias = Callable[[Any], Any]
 Read: TypeAlias = Callable[[MessageQueue, int, int, TagFilter], PullResult]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from rmqclient.backend.around import Outgoing, Send, SendAsync, SenderAround
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Sender
 from rmqclient.message import Message, SendResult
+from rmqclient.store.threads.logs import Log
 from rmqclient.tracing.observers import Observer, Sending, observers_of_table
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def carrying(outgoing: Outgoing) -> Message:

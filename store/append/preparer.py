@@ -8,12 +8,11 @@ making the next *file* is the housekeeper's work.
 
 from __future__ import annotations
 
-import threading
-
 from rmqclient.store.errors import QueueError
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import Appender, Mapping
 from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.threads.guarded import GuardedThread
 
 LEAST_AHEAD_BYTES = 1 << 20
 MOST_AHEAD_BYTES = 16 << 20
@@ -28,7 +27,7 @@ class Preparer:
         self._log_files = log_files
         self._ahead = appender.ahead
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="rmq-preparer", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-preparer")
         self._thread.start()
 
     def close(self) -> None:

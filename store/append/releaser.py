@@ -15,6 +15,7 @@ from rmqclient.store import layout
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.kernel._kernel import Words
 from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.threads.guarded import GuardedThread
 
 REMOVED_WORD = layout.RUNTIME_HEADER.at["removed_word"]
 _LONGEST_SLEEP_MS = 5_000
@@ -26,8 +27,8 @@ class Releaser:
     def __init__(self, state: SharedState, mappings: MappingCache) -> None:
         self._words = state.words
         self._closed = threading.Event()
-        self._thread = threading.Thread(
-            target=_run, args=(state.words, weakref.ref(mappings), self._closed), name="rmq-releaser", daemon=True
+        self._thread = GuardedThread(
+            target=_run, args=(state.words, weakref.ref(mappings), self._closed), name="rmq-releaser"
         )
         self._thread.start()
 

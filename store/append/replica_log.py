@@ -19,7 +19,6 @@ Records are appended when they are whole. So a reader never sees half of one, wh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,8 +34,9 @@ from rmqclient.store.log.record import Record, decode
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import queue_slot_at
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _HEADER = layout.RUNTIME_HEADER.at
 _WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]

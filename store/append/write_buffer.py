@@ -11,7 +11,6 @@ is stored, although the append raised, leaves the buffer.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -22,8 +21,10 @@ from rmqclient.store import layout
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import NotFlushed, NotReplicated, QueueError, StoreClosed
 from rmqclient.store.kernel._kernel import Message, SendResult
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 BATCH_MESSAGES = 1_024
 BATCH_BYTES = 1 << 20
@@ -78,7 +79,7 @@ class WriteBuffer:
         self._failure: Exception | None = None
         self._filled = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rmq-write-buffer", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-write-buffer")
         self._thread.start()
 
     @property

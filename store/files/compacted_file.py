@@ -41,7 +41,6 @@ Invariants, checked by ``rmq store verify``:
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -56,8 +55,9 @@ from rmqclient.store.files.mapped_file import FileIdentity, is_at, make_director
 from rmqclient.store.files.sharing import OWN_FILE, share_file
 from rmqclient.store.kernel._kernel import ReceivedMessage, decode
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 DIRECTORY = "compaction"
 FILE_NAME = "compacted"

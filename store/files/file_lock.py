@@ -54,7 +54,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import io
-import logging
 import os
 import struct
 import threading
@@ -68,6 +67,7 @@ from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
+from rmqclient.store.threads.logs import Log
 
 BROKER_BYTE = 0
 GATE_BYTE = 1
@@ -102,7 +102,7 @@ _NAMES = {
     SENDER_BYTE: "sending the log",
 }
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05

@@ -9,7 +9,6 @@ group that it is shared with. Otherwise a user who may write there could make th
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
@@ -19,8 +18,9 @@ from typing import NamedTuple
 
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.files.sharing import is_shared
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _OF_OTHER_HOSTS = frozenset(
     ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",

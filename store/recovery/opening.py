@@ -9,7 +9,6 @@ RocketMQ broker has the store open.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import stat
 from dataclasses import asdict, replace
@@ -48,11 +47,12 @@ from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
 from rmqclient.store.settings.replication import read_replication
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
 from rmqclient.store.settings.topic_table import TopicTable, queues_of
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.upkeep import compaction
 from rmqclient.store.upkeep.flush import Flusher
 from rmqclient.store.waiting import schedule_restore, timer_restore
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def files_of(root: Path, config: StoreConfig, mappings: MappingCache) -> tuple[FileQueue, ConsumeQueues]:

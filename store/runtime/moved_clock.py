@@ -10,6 +10,7 @@ import threading
 
 from rmqclient.store import clock, layout
 from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.threads.guarded import GuardedThread
 
 _LONGEST_SLEEP_S = 0.5
 
@@ -20,7 +21,7 @@ class MovedClock:
     def __init__(self, state: SharedState) -> None:
         self._state = state
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(clock.heard(),), name="rmq-clock", daemon=True)
+        self._thread = GuardedThread(target=self._run, args=(clock.heard(),), name="rmq-clock")
         self._thread.start()
 
     def close(self) -> None:

@@ -28,6 +28,8 @@ class WorkerState(enum.IntEnum):
     STARTING = 1
     READY = 2
     DRAINING = 3
+    LOSING = 4
+    """A thread of the library ended by an error, so the process ends and is replaced."""
 
 
 @dataclass(frozen=True, slots=True)

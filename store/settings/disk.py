@@ -7,7 +7,6 @@ as soon as there is room, with or without a housekeeper. Consumers are never ref
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +14,9 @@ from typing import NamedTuple
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LOOK_INTERVAL_MS = 1_000
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -34,8 +33,9 @@ from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.mapped_file import make_directory, scratch_name, sync_directory
 from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _LARGEST_INT = 2**31 - 1
 _DEEPEST = 32

@@ -27,7 +27,6 @@ millisecond.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -51,8 +50,9 @@ from rmqclient.store.log.commit_log import LogReader
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_KEYS = 1_000_000
 LEAST_NEW = 1_000

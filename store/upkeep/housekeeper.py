@@ -14,7 +14,6 @@ to it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 
@@ -22,10 +21,12 @@ from rmqclient.store import clock, layout
 from rmqclient.store.errors import StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.upkeep.thread_signals import take_no_signals
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
+from rmqclient.store.threads.signals import take_no_signals
 from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _ATTEMPT_MS = 500
@@ -59,7 +60,7 @@ class Housekeeper:
         self._closed = threading.Event()
         self._preferred = False
         self._serving = False
-        self._thread = threading.Thread(target=self._run, name="rmq-housekeeper", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-housekeeper")
         self._thread.start()
 
     @property
@@ -116,7 +117,7 @@ class Housekeeper:
         ended, beside = threading.Event(), list[threading.Thread]()
         try:
             for name, run in self._beside.items():
-                thread = threading.Thread(target=run, args=(ended,), name=f"rmq-{name}", daemon=True)
+                thread = GuardedThread(target=run, args=(ended,), name=f"rmq-{name}")
                 thread.start()
                 beside.append(thread)
             self._serving = True

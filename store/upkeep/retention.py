@@ -26,7 +26,6 @@ clock that does not step (docs/decisions/0007-a-clock-that-jumps-deletes-nothing
 from __future__ import annotations
 
 import datetime
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,9 +43,10 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.disk import Disk
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.upkeep.compaction import Compaction
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 FIRST_RUN_AFTER_MS = 60_000
 FILES_A_PASS = 10

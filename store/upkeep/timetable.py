@@ -10,7 +10,6 @@ compaction. They are daemon threads, so a process that ends without closing its 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
@@ -19,8 +18,10 @@ from typing import NamedTuple
 from rmqclient.store import clock
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import QueueError, StoreBusy, StorePoisoned, StoreReplaced
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _THREADS = 5
 _LONGEST_SLEEP_S = 0.5
@@ -70,7 +71,7 @@ class Timetable:
     def _start_missing(self, threads: list[threading.Thread]) -> None:
         """Start the threads that are missing. While no more can be started, those that run share the tasks."""
         while len(threads) < _THREADS:
-            thread = threading.Thread(target=self._work, name="rmq-task", daemon=True)
+            thread = GuardedThread(target=self._work, name="rmq-task")
             try:
                 thread.start()
             except RuntimeError as error:

@@ -5,13 +5,13 @@ The delay levels and the timer have a pump each, so that a failure in one level 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from rmqclient.store import clock
 from rmqclient.store.errors import QueueError, StoreBusy, StoreClosed, StorePoisoned
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_SLEEP_MS = 500
 """No delay level is shorter, and a wall clock that was set is noticed within this time."""

@@ -22,7 +22,6 @@ do not follow it.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable
 from functools import partial
 from threading import Event
@@ -37,10 +36,11 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 DELAY_LEVELS = range(1, 19)
 PERSIST_INTERVAL_MS = 10_000

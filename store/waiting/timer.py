@@ -34,7 +34,6 @@ second.
 from __future__ import annotations
 
 import contextlib
-import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -61,12 +60,13 @@ from rmqclient.store.kernel._kernel import (
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.arrivals import ArrivalBell
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
 from rmqclient.store.waiting.timer_restore import TimerSnapshot, write_snapshot
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _OFFSET = struct.Struct(">q")
 """Of the record, the first field of an entry."""

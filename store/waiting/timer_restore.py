@@ -24,7 +24,6 @@ Then the bits of the messages from ``done_to`` up to ``end``, lowest first, in w
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,9 +38,10 @@ from rmqclient.store.log.record import Blank
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings import document
 from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.timer_bits import QUEUE, WORD, Done, done_in, put
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 TIMER_DONE_FILE = Path("timer.done")
 

@@ -44,7 +44,6 @@ The source is TransactionalMessageServiceImpl.check, putBackHalfMsgQueue and End
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -60,6 +59,7 @@ from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import wake_members_of
 from rmqclient.store.runtime.shared_state import queue_slot_at, schedule_slot_at
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.half_messages import (
     GIVEN_UP_QUEUE,
     HALF_QUEUE,
@@ -78,7 +78,7 @@ from rmqclient.store.waiting.half_messages import (
 )
 from rmqclient.store.waiting.real_queue import real_queue
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets are the progress of the checks. [TransactionalMessageUtil.buildConsumerGroup]"""

@@ -5,12 +5,16 @@ The life of a worker, as its slot of the worker table shows it::
     STARTING   handlers are loaded, the store is opened, the groups are joined
     READY      messages are delivered
     DRAINING   no new message is taken; messages in flight may finish until a deadline
+    LOSING     the same, because a thread of the library was lost
 
-It leaves READY for one of two reasons:
+It leaves READY for one of three reasons:
 
 - SIGTERM or SIGHUP: it drains as long as :attr:`Boot.drain_timeout_s` allows.
 - Its supervisor has died, which closes a pipe that only the supervisor held open: it drains for at most
   ``ORPHAN_DRAIN_TIMEOUT_S``, because no supervisor would end it if a handler hung.
+
+- It has lost a thread of the library (:mod:`rmqclient.store.threads.guarded`): it drains as at SIGTERM, in the state
+  LOSING, and its supervisor replaces it.
 
 SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor decides what it means.
 SIGUSR1 writes the stacks of all threads for ``rmq worker stack`` (:mod:`rmqclient.workers.processes.stacks`).
@@ -91,7 +95,7 @@ def main(boot: Boot) -> None:
     signals.unblock()
     configure_logging(boot.log_level, boot.log_format)
     code = _run_until_told(boot, stop)
-    if code is WorkerExit.UNFINISHED:
+    if code in (WorkerExit.UNFINISHED, WorkerExit.THREAD_LOST):
         _leave_threads_behind(code)
     sys.exit(code)
 
@@ -112,6 +116,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
                 config=boot.consumer,
                 crons=loaded.crons,
                 hooks=loaded.hooks,
+                on_loss=lambda: os.kill(os.getpid(), signal.SIGTERM),
             )
             slot = working.workers.attach(boot.slot)
             with Heartbeat(slot, consumer, working.check_in_place) as heartbeat:
@@ -154,7 +159,7 @@ def _deliver(
         _log.error("the worker cannot start: %s", _told(error), exc_info=error)
         return WorkerExit.FAILED
     timeout_s = _wait_for_the_end(stop, drain_timeout_s)
-    heartbeat.enter(WorkerState.DRAINING)
+    heartbeat.enter(WorkerState.DRAINING if consumer.loss is None else WorkerState.LOSING)
     consumer.stop_taking()
     left = consumer.drain(timeout_s)
     try:
@@ -163,6 +168,8 @@ def _deliver(
         _log.error("the worker stops; closing it failed: %s", _told(error), exc_info=error)
     if heartbeat.is_replaced:
         return WorkerExit.STORE_REPLACED
+    if consumer.loss is not None:
+        return WorkerExit.THREAD_LOST
     if left:
         _log.warning("%d messages were still in flight after %.1f s; they are delivered again", left, timeout_s)
         return WorkerExit.UNFINISHED

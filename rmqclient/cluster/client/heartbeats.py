@@ -22,12 +22,14 @@ from rmqclient.remoting.bodies import ConsumerData, Heartbeat, ProducerData
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
 INTERVAL_S: Final = 30.0  # heartbeatBrokerInterval
 RETRY_S: Final = 1.0  # to a broker that did not get the last one
 SOON_S: Final = 0.05  # after a loss: others may follow
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 Submit: TypeAlias = Callable[[str, Frame, Done], None]
@@ -147,7 +149,7 @@ class Heartbeats:
         with self._changed:
             if self._thread is None and not self._is_closed:
                 name = f"rmq-heartbeat-{self._client_id}"
-                self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+                self._thread = GuardedThread(target=self._run, name=name)
                 self._thread.start()
 
     def _unregister(self, groups: _Groups) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from rmqclient.cluster.net.connection import Connection
 from rmqclient.errors import QueueError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, response
+from rmqclient.store.threads.logs import Log
 
 Handler: TypeAlias = Callable[[Frame, str], Frame | None]
 """Gets a request and the address of the broker; returns the answer, or None for none."""
@@ -20,7 +20,7 @@ Handler: TypeAlias = Callable[[Frame, str], Frame | None]
 THREADS: Final = 4
 MOST_WAITING: Final = 1000
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class BrokerRequests:

@@ -11,7 +11,6 @@ brokers, or the master of one, is asked for every 5 s for a minute, so that a br
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
@@ -26,12 +25,13 @@ from rmqclient.remoting.errors import TopicNotFound
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 
 FRESH_S: Final = 30.0  # pollNameServerInterval
 RETRY_S: Final = 5.0  # until the next question after one without an answer, and while a broker is missing
 MISSING_S: Final = 60.0  # for which a broker that has left a route is looked for
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ killed forgets its locks, and may lend the queue to another member as soon as it
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -27,12 +26,13 @@ from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue, boottime
+from rmqclient.store.threads.logs import Log
 
 _AHEAD_MESSAGES = 8 * BATCH
 """Messages that are pulled before a thread asks for them, at most; one answer more can come."""
 _AHEAD_BYTES = 8 << 20
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class ClusterGrant:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeAlias
 
 from rmqclient.errors import QueueError
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
 Errand: TypeAlias = Callable[[], None]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Keeper:
@@ -28,7 +29,7 @@ class Keeper:
         self._due: list[tuple[float, int, Errand]] = []
         self._count = itertools.count()
         self._ended = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = GuardedThread(target=self._run, name=name)
         self._thread.start()
 
     def after(self, delay_s: float, errand: Errand) -> None:

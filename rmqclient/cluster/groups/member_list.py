@@ -6,7 +6,6 @@ members when one joins, leaves, or loses its connection.
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 import zlib
@@ -18,10 +17,11 @@ from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import ConsumerIds
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.table import request
+from rmqclient.store.threads.logs import Log
 
 _TIMEOUT_S = 3.0
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class ClusterSeat(NamedTuple):

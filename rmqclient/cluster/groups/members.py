@@ -15,7 +15,6 @@ them waits for no broker, so that neither a silent broker nor a silent member ho
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -43,6 +42,7 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields
 from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store.threads.logs import Log
 
 COMMIT_EVERY_S = 1.0
 """RocketMQ commits every 5 s [persistConsumerOffsetInterval], and with each pull: what is finished between is repeated
@@ -53,7 +53,7 @@ LOOK_EVERY_S = 20.0
 _SHORTEST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def pause_s(took_s: float) -> float:

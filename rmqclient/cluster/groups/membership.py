@@ -41,6 +41,7 @@ from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.store import MessageQueue, boottime
+from rmqclient.store.threads.logs import Log
 
 _COURTESY_S = 10.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5)
@@ -49,7 +50,7 @@ _UNREACHABLE_PAUSE_S = 2.0
 RENEW_AGAIN_S = 2.0
 """After a renewal without an answer."""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class ClusterMembership:

@@ -20,7 +20,6 @@ not: a broker would have to parse it each time, and filters nothing if it cannot
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import Final, Protocol
@@ -36,6 +35,7 @@ from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 from rmqclient.store.wire import decode_records
 
 BATCH: Final = 32
@@ -57,7 +57,7 @@ _NEEDS_HEARTBEAT: Final = frozenset(
     )
 )
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class TakesPulled(Protocol):

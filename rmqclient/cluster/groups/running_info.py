@@ -15,7 +15,6 @@ of this library ask each other by request 307 which queues they have, for the al
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -29,6 +28,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields, response
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 
 _STARTED_MS = time.time_ns() // 1_000_000
 _TIMEOUT_S = 5.0
@@ -37,7 +37,7 @@ _NOT_DIRECTLY = (
     "letter back with `rmq dlq replay`"
 )
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def answer_brokers(

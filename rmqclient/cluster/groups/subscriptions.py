@@ -7,7 +7,6 @@ then. A topic without a route, and a broker without an answer, are waited for: t
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterable
@@ -37,11 +36,12 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.table import request
 from rmqclient.store import java_hash
+from rmqclient.store.threads.logs import Log
 
 SQL = "SQL92"
 TAG = "TAG"
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def subscription_to(topic: str, wanted: MessageFilter) -> Subscription:

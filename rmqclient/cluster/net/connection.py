@@ -18,7 +18,6 @@ peer reads not    ConnectionFull when too many bytes wait
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import select
 import socket
@@ -45,13 +44,14 @@ from rmqclient.errors import (
 from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import ONEWAY, Frame, FrameReader, encode
 from rmqclient.remoting.table import RequestCode, request
+from rmqclient.store.threads.logs import Log
 
 MOST_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of one connection wait for a slow peer; one more frame is taken when nothing waits."""
 
 _opaques = itertools.count(1)  # of the process: a number on two connections would only confuse a reader of traces
 _POSITIVE: Final = 0x7FFFFFFF
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Connection:

@@ -6,7 +6,6 @@ and up to half as long again by chance, so that many clients do not come back at
 
 from __future__ import annotations
 
-import logging
 import random
 import ssl
 import threading
@@ -20,12 +19,13 @@ from rmqclient.cluster.net.io_thread import IoThread, acquire, release
 from rmqclient.cluster.net.tls import TlsLayer
 from rmqclient.errors import BrokerUnreachable, QueueError, StoreClosed, TlsFailed
 from rmqclient.remoting.frame import Frame
+from rmqclient.store.threads.logs import Log
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 CLOSE_WAIT_S: Final = 5.0
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 @dataclass(slots=True)

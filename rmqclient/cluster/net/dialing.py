@@ -10,13 +10,13 @@ import errno
 import os
 import select
 import socket
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.errors import BrokerUnreachable, QueueError
+from rmqclient.store.threads.guarded import GuardedThread
 
 Dialed: TypeAlias = socket.socket | QueueError
 """How a dial ends: with a connected, non-blocking socket, or with the reason why there is none."""
@@ -61,7 +61,7 @@ class Dialing:
             self._io.run_soon(partial(self.begin, numeric))
         else:
             resolve = partial(_resolve_for, self._io, host, int(port), self)
-            threading.Thread(target=resolve, name=f"rmq-resolve-{host}", daemon=True).start()
+            GuardedThread(target=resolve, name=f"rmq-resolve-{host}").start()
         self._io.run_later(self._timeout_s, self.time_out)
 
     def cancel(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import math
 import os
 import select
@@ -19,6 +18,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from rmqclient.store import fork, take_no_signals
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
 Call: TypeAlias = Callable[[], None]
 Ready: TypeAlias = Callable[[int], None]
@@ -30,7 +31,7 @@ READ_BYTES: Final = 256 * 1024
 """What one read takes at most."""
 
 _ONE: Final = (1).to_bytes(8, "little")  # what is written to an eventfd
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class IoThread:
@@ -56,7 +57,7 @@ class IoThread:
         self._lock = threading.Lock()
         self._bell_lock = threading.Lock()
         self._has_bell = True  # the number of a closed descriptor may soon be that of somebody's file
-        self._thread = threading.Thread(target=self._run, name="rmq-cluster-io", daemon=True)
+        self._thread = GuardedThread(target=self._run, name="rmq-cluster-io")
         self._thread.start()
 
     @property

@@ -7,7 +7,6 @@ reply in ``<cluster>_REPLY_TOPIC`` whether it finds the requester or not (ReplyM
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +26,12 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import response
 from rmqclient.store import encode_properties
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+from rmqclient.store.threads.logs import Log
 
 _MOST_KEPT: Final = 10_000
 """Replies that wait for a requester; all requesters of a client get all replies, also those that ask nothing now."""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Pushes:

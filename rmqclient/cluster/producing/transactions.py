@@ -12,7 +12,6 @@ it notes decisions in batches: the producer that decided does not answer such a 
 from __future__ import annotations
 
 import itertools
-import logging
 import queue as queues
 import threading
 import time
@@ -27,8 +26,10 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request, request_fields
 from rmqclient.store import decode_records
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _COMMIT: Final = 0x8
 _ROLLBACK: Final = 0xC
@@ -116,7 +117,7 @@ class ClusterTransactions:
         """Call ``ask`` in a thread of its own for half messages that brokers ask about. The client has its id."""
         del client_id
         self._leave = self._groups.join(self._group)
-        self._thread = threading.Thread(target=self._run, args=(ask,), name="rmq-check", daemon=True)
+        self._thread = GuardedThread(target=self._run, args=(ask,), name="rmq-check")
         self._thread.start()
         self._questions.listen(self._group, self._take)
 

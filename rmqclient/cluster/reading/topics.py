@@ -7,7 +7,6 @@ brokers of 4.9 so that they can only be written; they are made readable when som
 
 from __future__ import annotations
 
-import logging
 from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
@@ -19,13 +18,14 @@ from rmqclient.remoting.errors import RequestNotSupported
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.threads.logs import Log
 
 _READ_AND_WRITE: Final = READABLE | WRITABLE
 _OF_4_9: Final = 413  # the first version that is not: V5_0_0
 _POLICY: Final = "cleanup.policy"  # TopicAttributes.CLEANUP_POLICY_ATTRIBUTE
 _POLICIES: Final = {"delete": "DELETE", "compact": "COMPACTION"}
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Topics:

@@ -6,7 +6,6 @@ one helper thread does what may block: it asks name servers, and tries again.
 
 from __future__ import annotations
 
-import logging
 import queue as queues
 import threading
 import time
@@ -24,8 +23,10 @@ from rmqclient.message import MessageQueue, SendResult
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SILENT_S: Final = 60.0
 """Between two warnings about the same broker."""
@@ -144,7 +145,7 @@ class Delivery:
     def _later(self, job: Callable[[], None]) -> None:
         with self._starting:
             if self._helper is None:
-                self._helper = threading.Thread(target=self._help, name="rmq-sends", daemon=True)
+                self._helper = GuardedThread(target=self._help, name="rmq-sends")
                 self._helper.start()
         self._jobs.put(job)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ from rmqclient.dashboard.desk.rendering import Renderer
 from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.local.glance import Glance
 from rmqclient.opening import MessageStore, open_backend, open_local_store
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger("rmqclient.dashboard")
+_log = Log("rmqclient.dashboard")
 
 
 class Desk:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
@@ -20,6 +19,8 @@ import orjson
 
 from rmqclient.dashboard.looking.sample import Sample, Sampling
 from rmqclient.errors import QueueError
+from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.logs import Log
 
 CLIENTS_AT_MOST = 20
 KEPT = 600
@@ -29,7 +30,7 @@ _SHARE_AT_MOST = 0.05
 _QUIET_S = 15.0
 _RETRY_MS = 2_000
 
-_log = logging.getLogger("rmqclient.dashboard")
+_log = Log("rmqclient.dashboard")
 
 
 class TooManyClients(Exception):
@@ -61,7 +62,7 @@ class Live:
         """Start the sampler unless it runs."""
         with self._lock:
             if self._thread is None and not self._ending.is_set():
-                self._thread = threading.Thread(target=self._run, name="rmq-dashboard", daemon=True)
+                self._thread = GuardedThread(target=self._run, name="rmq-dashboard")
                 self._thread.start()
 
     def close(self) -> None:

@@ -143,5 +143,6 @@ _TONES = {
     "retrying": "busy",
     "starting": "busy",
     "draining": "busy",
+    "losing": "bad",
     "given up": "bad",
 }

@@ -28,6 +28,7 @@ from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import CutShort, failures_in
 from rmqclient.store.errors import StoreBusy
+from rmqclient.store.threads.guarded import GuardedThread, lose
 
 
 class CoroutineDelivery(ConcurrentDelivery):
@@ -50,7 +51,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         return handler.coroutine_count
 
     def _make_threads(self) -> list[threading.Thread]:
-        return [threading.Thread(target=self._take_all, name=f"rmq-{self._handler.group}-takes", daemon=True)]
+        return [GuardedThread(target=self._take_all, name=f"rmq-{self._handler.group}-takes")]
 
     def _relief(self) -> None:
         return None  # a message that was taken waits for any coroutine to end
@@ -58,11 +59,9 @@ class CoroutineDelivery(ConcurrentDelivery):
     def _take_all(self) -> None:
         for calls in self._calls:
             self._free.put(calls)
-        try:
-            self._serve_with(self._hand_over, self._calls[0])
-        finally:
-            for _ in self._calls:
-                self._free.get().running_slot.release()  # when the last coroutine has ended
+        self._serve_with(self._hand_over, self._calls[0])
+        for _ in self._calls:
+            self._free.get().running_slot.release()  # when the last coroutine has ended
 
     def _hand_over(self, _calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         """Begin a coroutine for each message when there is room; none if the queue is lost, or the consumer ends."""
@@ -98,9 +97,16 @@ class CoroutineDelivery(ConcurrentDelivery):
 
     def _begin(self, queue: ConcurrentQueue, free: list[Calls], messages: list[ReceivedMessage]) -> None:
         for calls, message in zip(free, messages, strict=True):
-            task = asyncio.get_running_loop().create_task(self._run_one(calls, queue, message))
+            task = asyncio.get_running_loop().create_task(self._run_guarded(calls, queue, message))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _run_guarded(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
+        """Run one; an error of our own, or one that came too late for the handler, is as the end of a thread."""
+        try:
+            await self._run_one(calls, queue, message)
+        except BaseException as error:  # noqa: BLE001 - the task would end without a word, and keep its place
+            lose(f"rmq-{self._handler.group}-coroutine", error)
 
     async def _run_one(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
         calls.begun += 1

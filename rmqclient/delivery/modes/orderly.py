@@ -25,7 +25,6 @@ batch comes again as a whole, and becomes dead letters as a whole.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,8 +43,9 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import failures_in
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreBusy
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class OrderlyQueue(ProcessQueue):

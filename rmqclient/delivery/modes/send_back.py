@@ -6,7 +6,6 @@ stays in flight and is tried again in place.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -23,8 +22,9 @@ from rmqclient.steps.keeper import Keeper
 from rmqclient.steps.steps import Steps
 from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PASSED_ON_AT_MOST = 16
 """So often a process without the handler of a message leaves it to another one that has it."""

@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -43,8 +42,9 @@ from rmqclient.spark.scan.queue_json import from_json, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.errors import QueueError
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -6,7 +6,6 @@ buffers without a copy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,9 @@ from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import ColumnBuffer, Columns, MessageQueue
 from rmqclient.store.errors import BodyUnreadable
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _TYPES: dict[str, pa.DataType] = {
     field.name: field.type for field in to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")

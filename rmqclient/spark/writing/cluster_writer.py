@@ -19,7 +19,6 @@ a batch without these   a random one                   0
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from rmqclient.spark.writing.sending import RowSender
 from rmqclient.spark.writing.write_columns import check_columns
 from rmqclient.spark.writing.write_options import ClusterWriteOptions, parse_for_cluster
 from rmqclient.store.append.staged import unique_prefix
+from rmqclient.store.threads.logs import Log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 """Local properties of a streaming query's task; internal to Spark."""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 @dataclass

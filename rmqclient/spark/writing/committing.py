@@ -30,7 +30,6 @@ batch must come again with the same rows in the same order, or :class:`rmqclient
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,8 +43,9 @@ from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.store import Appender, MessageQueue, MessageStore, open_store
 from rmqclient.store.append import staged
 from rmqclient.store.errors import MessageRejected, NotFlushed
+from rmqclient.store.threads.logs import Log
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _LOCK_TIMEOUT_S = 60.0
 _FLUSH_TIMEOUT_S = 120.0

@@ -6,6 +6,7 @@ from tests.planted.fault import Fault
 
 ATTEMPTS = "tests/groups/delivery/test_attempts.py"
 RETRY = "tests/client/consuming/test_retry.py"
+LOST_THREADS = "tests/client/consuming/test_lost_threads.py"
 RETRY_RECORDS = "tests/unit/client/test_retry.py"
 
 FAULTS = [
@@ -153,5 +154,21 @@ FAULTS = [
         new="        return self._table.counted",
         tests="tests/groups/membership/test_fenced.py",
         select="gives_its_queues_back",
+    ),
+    Fault(
+        name="a thread of the library that ends by an error is told to nobody",
+        file="store/threads/guarded.py",
+        old="            lose(self.name, error)\n",
+        new="            pass\n",
+        tests=LOST_THREADS,
+        select="whose_thread_is_lost",
+    ),
+    Fault(
+        name="what a filter of logging raises leaves the line",
+        file="store/threads/logs.py",
+        old="            if is_for_the_program(error):\n",
+        new="            if error:\n",
+        tests=LOST_THREADS,
+        select="filter_of_logging",
     ),
 ]

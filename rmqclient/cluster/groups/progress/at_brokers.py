@@ -6,7 +6,6 @@ when it is killed. So its offsets are told again when the connection to it was l
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from rmqclient.cluster.client.client import ClusterClient
@@ -15,10 +14,11 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
 
 _TIMEOUT_S = 3.0
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class BrokerOffsets:

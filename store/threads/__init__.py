@@ -1,0 +1,8 @@
+"""Threads: what a thread of the library needs, so that neither an application nor a signal ends it unnoticed.
+
+===========  =====================================================================================
+guarded      starts threads; what leaves one is told to whoever answers for the process
+logs         lines that never raise, whatever the application's handlers and filters do
+signals      which signals a thread leaves to others
+===========  =====================================================================================
+"""
