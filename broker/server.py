@@ -130,9 +130,8 @@ def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
 
 
 def _warn_of_open_doors(settings: ServeSettings) -> None:
-    """Say what other hosts can do, in one line."""
-    listened = [*settings.listen, *([settings.ha_listen] if settings.ha_listen else [])]
-    outside = [str(address) for address in listened if not _is_loopback(address.host)]
+    """Say what other hosts can do, in a line for each kind of address."""
+    outside = [str(address) for address in settings.listen if not _is_loopback(address.host)]
     dangers = []
     if settings.acl_file is None:
         dangers.append("whoever reaches it may read, write and delete everything (--acl)")
@@ -140,6 +139,12 @@ def _warn_of_open_doors(settings: ServeSettings) -> None:
         dangers.append("messages may cross the network in the clear (--tls enforcing)")
     if outside and dangers:
         _log.warning("listening on %s: %s", ", ".join(outside), "; ".join(dangers))
+    if settings.ha_listen is not None and not _is_loopback(settings.ha_listen.host):
+        _log.warning(
+            "replicas may come to %s: it has neither TLS nor access keys, and whoever reaches it gets every message: "
+            "let only replicas through",
+            settings.ha_listen,
+        )
 
 
 def _is_loopback(host: str) -> bool:
@@ -229,8 +234,8 @@ class Server:
                 await asyncio.wait_for(told.wait(), min(self._manager.beat_interval_s or _REPLACED_S, _REPLACED_S))
         self._manager.stopping("answering what was asked", self._settings.drain_s + _CLOSING_S)
 
-    def _make(self) -> Connection:
-        return Connection(self._answering, self._settings.advertise, self._opened, self._quick)
+    def _make(self, remote: Address) -> Connection:
+        return Connection(self._answering, self._settings.advertise, self._opened, self._quick, remote)
 
     async def _drain(self, told_again: asyncio.Event) -> None:
         """Let answers leave for a bounded time, and end every connection."""

@@ -11,11 +11,21 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
-_UNSIGNED: Final = frozenset({"Signature", "_UNIQUE_KEY_QUERY"})
-"""Java's client adds the second one after it has signed, and brokers know that."""
+_SIGNATURE: Final = "Signature"
+_LATE: Final = frozenset({"_UNIQUE_KEY_QUERY", "__ZONE_NAME", "__ZONE_MODE"})
+"""What some releases of Java's client add after they have signed, and others before."""
+
+
+def is_signed(fields: Mapping[str, str], body: bytes, key: bytes) -> bool:
+    """Tell whether a request has the right signature, with the fields that clients add late or without them."""
+    given = fields.get(_SIGNATURE, "").encode()
+    if hmac.compare_digest(signature_of(fields, body, key).encode(), given):
+        return True
+    early = {name: value for name, value in fields.items() if name not in _LATE}
+    return len(early) < len(fields) and hmac.compare_digest(signature_of(early, body, key).encode(), given)
 
 
 def signature_of(fields: Mapping[str, str], body: bytes, key: bytes) -> str:
     """Return the signature of a request with these fields, the access key among them, and this body."""
-    signed = "".join(fields[name] for name in sorted(fields) if name not in _UNSIGNED)
+    signed = "".join(fields[name] for name in sorted(fields) if name != _SIGNATURE)
     return base64.b64encode(hmac.digest(key, signed.encode() + body, "sha1")).decode()

@@ -73,5 +73,48 @@ FOR_ADMINISTRATORS: Final = ADMINISTRATION | {
 """What only accounts with ``admin`` may ask. A stock broker asks that for topics, groups and its own settings only, and
 lets every key move offsets and delete from the name server. [Permission.ADMIN_CODE]"""
 
+FOR_ALL: Final = frozenset(
+    {
+        Code.GET_ROUTEINFO_BY_TOPIC,
+        Code.GET_BROKER_CLUSTER_INFO,
+        Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        Code.GET_TOPICS_BY_CLUSTER,
+        Code.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+        Code.GET_UNIT_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        Code.GET_KV_CONFIG,
+        Code.GET_KVLIST_BY_NAMESPACE,
+        Code.GET_NAMESRV_CONFIG,
+        Code.GET_BROKER_CONFIG,
+        Code.GET_BROKER_RUNTIME_INFO,
+        Code.VIEW_BROKER_STATS_DATA,
+        Code.GET_ALL_TOPIC_CONFIG,
+        Code.GET_TOPIC_CONFIG,
+        Code.GET_TOPIC_STATS_INFO,
+        Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        Code.GET_SUBSCRIPTIONGROUP_CONFIG,
+        Code.GET_CONSUME_STATS,
+        Code.GET_BROKER_CONSUME_STATS,
+        Code.GET_CONSUMER_CONNECTION_LIST,
+        Code.GET_PRODUCER_CONNECTION_LIST,
+        Code.GET_ALL_PRODUCER_INFO,
+        Code.GET_CONSUMER_RUNNING_INFO,
+        Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        Code.QUERY_TOPIC_CONSUME_BY_WHO,
+        Code.QUERY_CONSUME_TIME_SPAN,
+        Code.QUERY_TOPICS_BY_CONSUMER,
+        Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        Code.QUERY_CORRECTION_OFFSET,
+        Code.GET_ALL_CONSUMER_OFFSET,
+        Code.GET_ALL_DELAY_OFFSET,
+        Code.CHECK_CLIENT_CONFIG,
+        Code.QUERY_DATA_VERSION,
+        Code.BROKER_HEARTBEAT,
+    }
+)
+"""What every key may ask: none of them returns a message or changes anything."""
+
 COMMIT_BIT: Final = 1
 """Of ``sysFlag`` of a pull: it also writes how far the group has come. [PullSysFlag.FLAG_COMMIT_OFFSET]"""

@@ -7,7 +7,6 @@ exception, by which clients of RocketMQ and this library's own tell it apart.
 from __future__ import annotations
 
 import functools
-import hmac
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Final
 
 from rmqclient.broker.access.accounts import Account, Accounts, Permission, is_readable_by_others, read_accounts
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
-from rmqclient.broker.access.needs import Need, need_of_topic, needs_of
+from rmqclient.broker.access.needs import Need, has_needs, need_of_topic, needs_of
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.settings import Address
@@ -23,7 +22,7 @@ from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError, HeaderError
 from rmqclient.remoting.frame import Frame
-from rmqclient.remoting.signature import signature_of
+from rmqclient.remoting.signature import is_signed
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -69,6 +68,10 @@ class Guard:
             return self._refuse(request, f"{_DENIED}: {denied}")
         except (HeaderError, BodyError) as error:
             return self._refuse(request, f"{_DENIED}: {error}")
+        if account is not None and not has_needs(request.code):
+            return request.failure(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+            )
         if account is not None:
             request.check_topic = functools.partial(self._check_topic, account, request.peer.remote, request.code)
         return self._handler(request)
@@ -81,9 +84,7 @@ class Guard:
         account = self._account_of(request)
         if account.is_white(host):
             return None
-        fields = request.frame.fields
-        expected = signature_of(fields, request.body, account.signing_key)
-        if not hmac.compare_digest(expected.encode(), fields.get("Signature", "").encode()):
+        if not is_signed(request.frame.fields, request.body, account.signing_key):
             raise Denied(f"Check signature failed for accessKey={account.access_key}")
         if request.code in FOR_ADMINISTRATORS and not account.is_admin:
             raise Denied(
@@ -143,7 +144,7 @@ def _check_need(need: Need, account: Account) -> None:
     rules, default = (
         (account.groups, account.default_group) if need.is_group else (account.topics, account.default_topic)
     )
-    owned = default if need.name is None else rules.get(need.name, default)
+    owned = rules.get(need.name, Permission.DENY if need.is_of_others else default)
     if not owned & need.permission:
         kind = "group" if need.is_group else "topic"
-        raise Denied(f"No default permission for {kind}:{need.name or '(any)'}")
+        raise Denied(f"No default permission for {kind}:{need.name}")

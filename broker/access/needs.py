@@ -2,8 +2,11 @@
 
 A stock broker of 4.9 asks nothing for batches (320), replies (324, 325), reads of a message by its place (33), offsets
 (14, 29 to 32), locks (41, 42) and decisions about transactions (37). Here they need what the like of them needs. A
-message that is given back (36) or decided (37) is named by its place in the log: the handler asks for its topic when it
-has read it (:attr:`Request.check_topic`), whatever topic the request names.
+message that is read (33), given back (36) or decided (37) is named by its place in the log: the handler asks for the
+topic that it is of when it has read it (:attr:`Request.check_topic`), whatever topic the request names.
+
+Topics in which messages of all topics stand together need a rule that names them: no default opens them. A group's
+retry topic and its dead letters are the group itself. A request that is in no list here is not answered.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rmqclient.broker.access.accounts import Permission
+from rmqclient.broker.access.codes import FOR_ADMINISTRATORS, FOR_ALL
 from rmqclient.broker.request import Request
+from rmqclient.broker.sending.incoming import properties_of
+from rmqclient.broker.topics.system_topics import OF_ALL_TOPICS
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.remoting.bodies import Heartbeat, LockRequest
 from rmqclient.remoting.codes import RequestCode as Code
 
-_RETRY: Final = "%RETRY%"
+_ORIGINS: Final = frozenset({"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"})
 PUB, SUB, ANY = Permission.PUB, Permission.SUB, Permission.PUB | Permission.SUB
 
 
@@ -24,9 +31,13 @@ class Need(NamedTuple):
     """One topic or group. One of the bits of ``permission`` is enough."""
 
     is_group: bool
-    name: str | None
-    """None when it is known only after the request is done: the account's default decides."""
+    name: str
     permission: Permission
+
+    @property
+    def is_of_others(self) -> bool:
+        """Whether messages of all topics stand in this topic."""
+        return not self.is_group and self.name in OF_ALL_TOPICS
 
 
 def needs_of(request: Request) -> Iterator[Need]:
@@ -35,10 +46,16 @@ def needs_of(request: Request) -> Iterator[Need]:
     return found(request) if found is not None else iter(())
 
 
-def need_of_topic(name: str | None, permission: Permission) -> Need:
-    """Return what is needed for a topic. A group's retry topic is the group itself."""
-    if name is not None and name.startswith(_RETRY):
-        return _group(name.removeprefix(_RETRY))
+def has_needs(code: int) -> bool:
+    """Return whether it was said who may ask a request; nobody may ask any other."""
+    return code in _NEEDS or code in FOR_ADMINISTRATORS or code in FOR_ALL
+
+
+def need_of_topic(name: str, permission: Permission) -> Need:
+    """Return what is needed for a topic. A group's retry topic is the group itself, and so are its dead letters."""
+    for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+        if name.startswith(prefix):
+            return _group(name.removeprefix(prefix))
     return Need(is_group=False, name=name, permission=permission)
 
 
@@ -86,25 +103,36 @@ def _locks(request: Request) -> Iterator[Need]:
         yield need_of_topic(queue.topic, SUB)
 
 
-def _any_message(request: Request) -> Iterator[Need]:
-    del request
-    yield need_of_topic(None, SUB)
+def _sent(request: Request) -> Iterator[Need]:
+    """Return what a send needs. A failed message goes back to where it says that it failed, if a person replays it."""
+    topic: str = request.fields["topic"]
+    yield need_of_topic(topic, PUB)
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        properties = properties_of(request.fields.get("properties") or "")
+        for name in _ORIGINS & properties.keys():
+            yield need_of_topic(properties[name], ANY)
+
+
+def _entries(request: Request) -> Iterator[Need]:
+    yield need_of_topic(request.fields.get("topic") or "", SUB)
 
 
 _NEEDS: Final[dict[int, Callable[[Request], Iterator[Need]]]] = {
-    Code.SEND_MESSAGE: _of_topic(PUB),
-    Code.SEND_MESSAGE_V2: _of_topic(PUB),
+    Code.SEND_MESSAGE: _sent,
+    Code.SEND_MESSAGE_V2: _sent,
     Code.SEND_BATCH_MESSAGE: _of_topic(PUB),
     Code.SEND_REPLY_MESSAGE: _of_topic(PUB),
     Code.SEND_REPLY_MESSAGE_V2: _of_topic(PUB),
     Code.RECALL_MESSAGE: _of_topic(PUB),
     Code.CONSUMER_SEND_MSG_BACK: _sent_back,
+    Code.END_TRANSACTION: lambda _: iter(()),  # the handler asks
+    Code.VIEW_MESSAGE_BY_ID: lambda _: iter(()),  # the handler asks
     Code.PULL_MESSAGE: _of_both,
     Code.LITE_PULL_MESSAGE: _of_both,
     Code.QUERY_CONSUMER_OFFSET: _of_both,
     Code.UPDATE_CONSUMER_OFFSET: _of_both,
     Code.QUERY_MESSAGE: _of_topic(SUB),
-    Code.VIEW_MESSAGE_BY_ID: _any_message,
+    Code.QUERY_CONSUME_QUEUE: _entries,
     Code.SEARCH_OFFSET_BY_TIMESTAMP: _of_topic(ANY),
     Code.GET_MAX_OFFSET: _of_topic(ANY),
     Code.GET_MIN_OFFSET: _of_topic(ANY),

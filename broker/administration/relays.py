@@ -14,6 +14,7 @@ from rmqclient.broker.administration.connections import LocalMembers
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, RunningInfo
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError
@@ -71,7 +72,7 @@ class Relays:
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> is a local one: it takes no message"
             )
         member = self._online(group, client_id)
-        record = self._record(fields.get("msgId", ""))
+        record = self._record(request, fields.get("msgId", ""))
         wanted = {**fields, "brokerName": self._broker_name}
         self._hand_on(request, member, new_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, record, **wanted))
         return None
@@ -113,12 +114,13 @@ class Relays:
             )
         return member
 
-    def _record(self, message_id: str) -> bytes:
+    def _record(self, request: Request, message_id: str) -> bytes:
         """Return a stored message as it stands in the log, by its offset message id."""
         try:
             found = self._store.read(parse_offset_id(message_id).commit_log_offset)
         except (LookupError, ValueError) as error:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"message {message_id[:60]!r}: {error}") from None
+        request.check_topic(topic_of(found), writes=False)
         reader = self._store.record_reader(MessageQueue(found.topic, found.queue_id))
         record, *_ = reader.read(
             found.queue_offset, TagSet(()), most_messages=1, most_bytes=_MOST_RECORD_BYTES, most_looked_at=1

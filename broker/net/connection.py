@@ -34,6 +34,8 @@ BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 _log = Log(__name__)
 
+_NOBODY: Final = Address("", 0)
+
 
 class Connection(asyncio.BufferedProtocol):
     """One client. All methods are for the thread of the event loop.
@@ -50,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closed",
         "_flight",
         "_half_since",
+        "_has_begun",
         "_has_taken",
         "_is_paused",
         "_is_quiet",
@@ -66,7 +69,12 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(
-        self, answering: Answering, advertise: Address | None, opened: Opened, quick: Quick | None = None
+        self,
+        answering: Answering,
+        advertise: Address | None,
+        opened: Opened,
+        quick: Quick | None = None,
+        remote: Address = _NOBODY,
     ) -> None:
         limits = opened.limits
         self._answering = answering
@@ -86,8 +94,9 @@ class Connection(asyncio.BufferedProtocol):
         self._half_since: float | None = None
         self._unsent = 0
         self._waiting: deque[Request] | None = None  # for the client to read what was answered before
-        self.remote = Address("", 0)
-        self.local = Address("", 0)
+        self._has_begun = False
+        self.remote = remote
+        self.local = _NOBODY
 
     @property
     def is_open(self) -> bool:
@@ -97,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def has_begun(self) -> bool:
         """Whether there was a connection, open or not any more."""
-        return bool(self.remote.host)
+        return self._has_begun
 
     @property
     def is_idle(self) -> bool:
@@ -107,11 +116,12 @@ class Connection(asyncio.BufferedProtocol):
         return sent and not self._out and not self._flight.requests
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note both ends."""
+        """Note both ends. A client that has reset the connection has no name any more: ``remote`` is known before."""
+        self._has_begun = True
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._opened.limits.unsent_bytes_paused)
-        self.remote = address_of(transport.get_extra_info("peername"))
-        self.local = self._advertise or address_of(transport.get_extra_info("sockname"))
+        name = transport.get_extra_info("sockname")
+        self.local = self._advertise or (address_of(name) if name else self.local)
         self._opened.watched.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -32,7 +32,8 @@ _AT_ONCE: Final = 64
 _PAUSE_S: Final = 1.0
 """How long nobody is accepted when the process has no more file descriptors."""
 
-Make = Callable[[], Connection]
+Make = Callable[[Address], Connection]
+"""Makes the connection of a client at an address."""
 
 
 class Listener:
@@ -109,7 +110,7 @@ class Listener:
         self._opened.leave(remote)
 
     async def _greet(self, accepted: socket.socket, remote: Address, *, is_tls: bool) -> None:
-        connection = self._make()
+        connection = self._make(remote)
         try:
             if is_tls:
                 context = await self._loop.run_in_executor(None, self._tls.context)
@@ -125,6 +126,9 @@ class Listener:
             self._give_up(connection, accepted, remote)
         except (OSError, ssl.SSLError, TlsUnusable) as error:
             self._opened.counters.refuse(Refusal.TLS, f"client {remote} refused: TLS failed: {error}")
+            self._give_up(connection, accepted, remote)
+        except Exception:  # noqa: BLE001 - whoever has come in is counted until it leaves
+            _log.exception("client %s refused", remote)
             self._give_up(connection, accepted, remote)
 
     def _give_up(self, connection: Connection, accepted: socket.socket, remote: Address) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rmqclient.broker.pulling.store_host import with_store_host
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageStore
@@ -53,6 +54,8 @@ class MessageQueries:
             end_ms=fields["endTimestamp"],
             limit=max(0, most),
         )
+        for message in found:
+            request.check_topic(topic_of(message), writes=False)
         local = request.peer.local
         body = _joined(with_store_host(message.record(), local) for message in reversed(found))
         index = self._store.index_files.newest()
@@ -76,6 +79,7 @@ class MessageQueries:
             except (MessageExpired, StoreCorrupt):  # no record begins there, or it was removed
                 pass
             else:
+                request.check_topic(topic_of(message), writes=False)
                 return request.success(with_store_host(message.record(), request.peer.local))
         return request.failure(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
 

@@ -19,6 +19,7 @@ from rmqclient.broker.sending.hosts import offset_id
 from rmqclient.broker.sending.incoming import Incoming
 from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
+from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.failures.failure import without_longest
@@ -86,7 +87,7 @@ class Retries:
         message = record_at(self._store, fields["offset"])
         if message is None:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {fields['offset']}")
-        request.check_topic(message.topic, writes=False)
+        request.check_topic(topic_of(message), writes=False)
         properties = _properties(message, request)
         level: int = fields["delayLevel"]
         if level < 0 or message.reconsume_times >= self._most(request, settings):

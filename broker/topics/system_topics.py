@@ -11,7 +11,7 @@ from typing import Final
 
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
-from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC
+from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, ReceivedMessage
 from rmqclient.store.settings.config_file import TopicConfig
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
@@ -37,6 +37,9 @@ _NAMES: Final = frozenset(
     }
 )
 _PREFIX: Final = "rmq_sys_"
+
+OF_ALL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OPERATION_TOPIC, _CHECKED_TOO_OFTEN})
+"""Messages of all topics stand in them, and wait."""
 
 NOT_FOR_SENDERS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OPERATION_TOPIC, _CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED}
@@ -84,3 +87,9 @@ class SystemTopics:
 
 def _of(queues: int, *, perm: int = 6) -> TopicConfig:
     return TopicConfig(read_queue_count=queues, write_queue_count=queues, perm=perm)
+
+
+def topic_of(record: ReceivedMessage) -> str:
+    """Return the topic that a record is of: that for which it waits, wherever it stands."""
+    waits_for = record.properties.get("REAL_TOPIC") if record.topic in OF_ALL_TOPICS else None
+    return waits_for or record.topic

@@ -16,6 +16,9 @@ from typing import Final, Literal
 LogFormat = Literal["text", "json"]
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
+_OF_STRANGERS: Final = ("rmqclient.broker", "rmqclient.replication", "rmqclient.remoting")
+"""Loggers whose lines name what clients over the network say."""
+
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -24,12 +27,24 @@ def configure_logging(level: str, log_format: LogFormat = "text") -> None:
 
     Call it before the application is imported: then an application that configures logging itself adds to this.
     """
-    if log_format == "text":
-        logging.basicConfig(level=level, format=_TEXT)
-        return
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(TextFormatter(_TEXT) if log_format == "text" else JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+class TextFormatter(logging.Formatter):
+    """Lines of text. In those of a server, whose clients choose names and ids, nothing begins another line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
+        """Return the line of a record, without its traceback."""
+        if record.name.startswith(_OF_STRANGERS) and not record.message.isprintable():
+            record.message = "".join(map(_shown, record.message))
+        return super().formatMessage(record)
+
+
+def _shown(letter: str) -> str:
+    """Return a letter, or how a Python text writes it if a terminal would do something with it."""
+    return letter if letter.isprintable() else ascii(letter)[1:-1]
 
 
 class JsonFormatter(logging.Formatter):

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from rmqclient.broker.access.accounts import made_account, read_accounts
-from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
+from rmqclient.broker.access.codes import FOR_ADMINISTRATORS, FOR_ALL, WRITES
+from rmqclient.broker.access.needs import has_needs
 from rmqclient.broker.limits.counters import Refusal
+from rmqclient.broker.request import Request
 from rmqclient.errors import AccountsUnusable
-from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame, FrameReader
-from rmqclient.remoting.table import request
 from tests.broker.access.signing import OK, Guarded, account, pulled_from, sent_to, signed
+from tests.broker.asking import LOCAL, AskingPeer, asking
 from tests.remoting.recordings import recorded_frames
 
 TOPICS: dict[str, Any] = {"topicPerms": ["orders=PUB|SUB", "prices=SUB", "secrets=DENY"], "groupPerms": ["billing=SUB"]}
@@ -54,8 +56,74 @@ def test_what_no_rule_names_has_the_default(tmp_path: Path) -> None:
     assert guarded.says(signed(sent_to("anything"))) == OK
     assert guarded.says(signed(sent_to("secrets"))) == "No default permission for topic:secrets"
     assert guarded.says(signed(pulled_from("anything", "any"))) == "No default permission for topic:anything"
-    read = signed(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=0))
-    assert guarded.says(read) == "No default permission for topic:(any)"
+
+
+@pytest.mark.guarantee("G107")
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    ],
+)
+def test_no_default_opens_a_topic_with_messages_of_all_topics(tmp_path: Path, topic: str) -> None:
+    wide: dict[str, Any] = {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "SUB"}
+    guarded = Guarded(tmp_path, account(**wide), account("reader", topicPerms=[f"{topic}=SUB"], **wide))
+    assert guarded.says(signed(pulled_from(topic, "g"))) == f"No default permission for topic:{topic}"
+    assert guarded.says(signed(pulled_from(topic, "g"), "reader")) == OK
+
+
+@pytest.mark.guarantee("G107")
+def test_dead_letters_of_a_group_are_the_group(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, account(defaultTopicPerm="PUB|SUB", groupPerms=["mine=SUB"]))
+    assert guarded.says(signed(sent_to("%DLQ%vault"))) == "No default permission for group:vault"
+    assert guarded.says(signed(pulled_from("%DLQ%vault", "mine"))) == "No default permission for group:vault"
+    assert guarded.says(signed(pulled_from("%DLQ%mine", "mine"))) == OK
+
+
+@pytest.mark.guarantee("G107")
+@pytest.mark.parametrize("name", ["RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"])
+def test_no_failed_message_says_that_it_is_of_a_topic_which_the_key_may_not_use(tmp_path: Path, name: str) -> None:
+    guarded = Guarded(tmp_path, account(topicPerms=["orders=SUB"], groupPerms=["billing=SUB"]))
+    for topic, said in (("orders", OK), ("secrets", "No default permission for topic:secrets")):
+        frame = sent_to("%RETRY%billing")
+        frame.fields["properties"] = f"{name}\x01{topic}\x02"
+        assert guarded.says(signed(frame)) == said
+
+
+@pytest.mark.guarantee("G107")
+def test_it_is_said_of_each_request_that_is_answered_who_may_ask_it(tmp_path: Path) -> None:
+    with asking(tmp_path / "store") as served:
+        served.ask(RequestCode.GET_BROKER_RUNTIME_INFO)  # and so it has learnt what tools ask
+        answered = {*served.broker._handlers, *served.broker._slow}
+    assert answered
+    assert [code for code in sorted(answered) if not has_needs(code)] == []
+    assert FOR_ALL.isdisjoint(WRITES), "what every key may ask changes nothing"
+
+
+@pytest.mark.guarantee("G107")
+def test_a_request_of_which_that_is_not_said_is_not_answered(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path, account(**TOPICS))
+    peer = AskingPeer(LOCAL)
+    answer = guarded.guard.answer(Request(signed(Frame(99_999)), peer))
+    assert answer is not None
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert guarded.says(Frame(99_999)) == "No accessKey is configured"
+
+
+@pytest.mark.parametrize("late", ["_UNIQUE_KEY_QUERY", "__ZONE_NAME"])
+def test_a_field_that_a_client_adds_late_is_signed_or_not(tmp_path: Path, late: str) -> None:
+    guarded = Guarded(tmp_path, account(**TOPICS))
+    before, after = sent_to("orders"), signed(sent_to("orders"))
+    for frame in (before, after):
+        frame.fields[late] = "true"
+    assert guarded.says(signed(before)) == OK
+    assert guarded.says(after) == OK
+    after.fields["other"] = "true"
+    assert guarded.says(after) == "Check signature failed for accessKey=billing"
 
 
 def test_a_heartbeat_and_locks_need_every_topic_and_group_in_them(tmp_path: Path) -> None:

@@ -120,3 +120,35 @@ def test_an_administrator_without_rules_may_decide_and_give_back_anything(tmp_pa
     operator = Keyed(tmp_path, broker, admin=True)
     assert operator.ask(given_back(message)).code == 0
     assert operator.ask(decided(half, COMMIT)).code == 0
+
+
+WAITING = {
+    "delay": {"DELAY": "18"},
+    "timer": {"TIMER_DELAY_SEC": "3600"},
+    "half": {"TRAN_MSG": "true", "PGROUP": "makers"},
+    "queue": {},
+}
+TOPIC_OF = {"delay": "SCHEDULE_TOPIC_XXXX", "timer": "rmq_sys_wheel_timer", "half": "RMQ_SYS_TRANS_HALF_TOPIC"}
+
+
+@pytest.mark.guarantee("G107")
+@pytest.mark.parametrize("where", WAITING)
+def test_a_record_is_read_only_by_a_key_that_may_read_its_topic_wherever_it_stands(
+    tmp_path: Path, broker: Asking, where: str
+) -> None:
+    broker.ask_frame(send_of(b"secret", {**ONES, **WAITING[where]}, topic="secrets"))
+    stored = TOPIC_OF.get(where, "secrets")
+    (secret,) = messages(broker, stored)
+    wide: dict[str, Any] = {"defaultTopicPerm": "PUB|SUB", "defaultGroupPerm": "SUB"}
+    stranger = Keyed(
+        tmp_path, broker, **wide, topicPerms=["secrets=DENY", *(f"{each}=SUB" for each in TOPIC_OF.values())]
+    )
+    by_place = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=secret.commit_log_offset)
+    by_key = request(
+        RequestCode.QUERY_MESSAGE, topic=stored, key=secret.message_id, maxNum=1, beginTimestamp=0, endTimestamp=2**60
+    )
+    for frame in (by_place, by_key, given_back(secret)):
+        answer = stranger.ask(frame)
+        assert (answer.code, answer.remark, answer.body) == (1, f"{DENIED}topic:secrets", b"")
+    reader = Keyed(tmp_path, broker, topicPerms=["secrets=SUB"])
+    assert reader.ask(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=secret.commit_log_offset)).code == 0

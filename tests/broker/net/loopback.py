@@ -52,8 +52,8 @@ class Loopback:
         listener.close()
         await self.opened.end()
 
-    def _make(self) -> Connection:
-        connection = Connection(self._answering, None, self.opened, self._quick)
+    def _make(self, remote: Address) -> Connection:
+        connection = Connection(self._answering, None, self.opened, self._quick, remote)
         self.made.append(connection)
         return connection
 

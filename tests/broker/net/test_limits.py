@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ import pytest
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.request import Request
+from rmqclient.broker.settings import TlsMode, TlsSettings
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame, encode
 from tests.broker.net.loopback import PATIENCE_S, Loopback, caller, echo, loopback
@@ -43,6 +45,23 @@ def test_one_address_takes_only_its_part_of_the_connections() -> None:
         with socket.create_connection(server.address, PATIENCE_S, ("127.0.0.2", 0)) as elsewhere:
             elsewhere.sendall(encode(Frame(ASK)))
             assert elsewhere.recv(4)
+
+
+@pytest.mark.guarantee("G108")
+@pytest.mark.parametrize("mode", [TlsMode.DISABLED, TlsMode.PERMISSIVE])
+def test_a_client_that_resets_its_connection_at_once_is_counted_no_more(mode: TlsMode) -> None:
+    def reset() -> None:
+        sock = socket.create_connection(server.address, PATIENCE_S)
+        sock.sendall(b"\0")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+
+    with loopback(echo, Limits(connections_per_address=1), TlsSettings(mode)) as server:
+        for _ in range(3):
+            server.on_loop(reset)  # so that the server looks when the connection is gone
+            server.until(lambda: server.opened.count == 0)
+        with caller(server.address) as client:
+            assert client.ask(Frame(ASK, body=b"in")).body == b"in"
 
 
 @pytest.mark.guarantee("G49")
