@@ -12,6 +12,7 @@ from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.limits.made import Made
 from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.pulling.pulling import Pulling
 from rmqclient.broker.pulling.rules import Leases, NoLeases
@@ -43,8 +44,9 @@ class Broker:
         self.settings = settings
         self._root = str(settings.root.absolute())  # a short relative path could be a part of any word
         self.counters = Counters()
-        self.topics = Topics(store, settings)
-        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only)
+        made = Made(settings.limits, self.counters)
+        self.topics = Topics(store, settings, made)
+        self.group_settings = GroupSettings(settings.root, read_only=settings.read_only, made=made)
         awaited = Awaited(settings.limits.awaited_topics, self.counters)
         self.groups = GroupsRoom(
             store,
@@ -53,6 +55,7 @@ class Broker:
             settings.broker_name,
             self.counters,
             awaited,
+            made,
             read_only=settings.read_only,
         )
         self.producing = Producing(

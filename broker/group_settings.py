@@ -11,6 +11,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
+from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.limits.limits import Limits
+from rmqclient.broker.limits.made import Kind, Made
+from rmqclient.broker.settings import Address
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError
@@ -27,10 +31,14 @@ _MOST_GROUPS: Final = 16_384
 class GroupSettings:
     """The settings of all groups. Methods may be called by any thread; those that change them wait for the disk."""
 
-    def __init__(self, root: Path, *, read_only: bool = False) -> None:
-        """Read the file. Raises StoreCorrupt when it is damaged without a good ``.bak``."""
+    def __init__(self, root: Path, *, read_only: bool = False, made: Made | None = None) -> None:
+        """Read the file. Raises StoreCorrupt when it is damaged without a good ``.bak``.
+
+        ``made`` bounds what clients make.
+        """
         self._path = root / FILE
         self._is_read_only = read_only
+        self._made = made or Made(Limits(), Counters())
         self._lock = Lock()
         self._is_changed = False
         whole = document.read(self._path) or {}
@@ -46,14 +54,15 @@ class GroupSettings:
         """Return the settings of a group; None for one that nobody knows."""
         return self._groups.get(group)
 
-    def auto_create(self, group: str) -> bodies.GroupConfig:
+    def auto_create(self, group: str, client: Address) -> bodies.GroupConfig:
         """Return the settings of a group that a client comes with, and know it from now on. Does not wait for the disk.
 
-        Raises AnswerError for a name that no group can have, and when there are too many groups.
+        Raises AnswerError for a name that no group can have, and when there are too many groups, or of its address.
         """
         found = self._groups.get(group)
         if found is None:
             self._check(group)
+            self._made.take(Kind.GROUP, client)
             with self._lock:
                 found = self._groups.setdefault(group, bodies.GroupConfig(group))
                 self._count()

@@ -120,7 +120,7 @@ class Resets:
         fields = request.fields
         for topic, offsets in self._progress.offsets(fields["srcGroup"]).items():
             if fields.get("topic") in (None, "", topic) and not topic.startswith("%"):
-                self._settings.auto_create(fields["destGroup"])
+                self._settings.auto_create(fields["destGroup"], request.peer.remote)
                 self._seek(fields["destGroup"], {MessageQueue(topic, number): at for number, at in offsets.items()})
         return request.success()
 

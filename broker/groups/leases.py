@@ -27,6 +27,7 @@ from typing import NamedTuple
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
+from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.fences import Fences
 from rmqclient.broker.groups.lease import PATIENCE_S, Lease
@@ -35,6 +36,7 @@ from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
+from rmqclient.broker.settings import Address
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.threads.logs import Log
 
@@ -74,12 +76,14 @@ class Leases:
         seats: Seats,
         clients: Clients,
         allocations: Allocations,
+        settings: GroupSettings,
         broker_name: str,
         counters: Counters,
     ) -> None:
         self._store = store
         self._seats = seats
         self._clients = clients
+        self._settings = settings
         self._broker_name = broker_name
         self._leases: dict[Key, Lease] = {}
         self._wants = Wants()
@@ -195,7 +199,8 @@ class Leases:
             return self._commit_leased(lease, offset)
         if self._is_moved(group, queue, consumer, offset):
             return self._refusal(group, f"{offset} of {_named(queue)}: the group was moved to another place")
-        return self._commit_free(consumer, group, queue, offset)
+        self._settings.auto_create(group, peer.remote)
+        return self._commit_free(consumer, peer.remote, group, queue, offset)
 
     def leave(self, consumer: Consumer) -> None:
         """Give back what a member has that left or lost its connection.
@@ -363,8 +368,14 @@ class Leases:
             return ""
         return self._refusal(group, f"{offset} of {_named(queue)}: {lease.consumer.client_id} has lost the queue")
 
-    def _commit_free(self, consumer: Consumer | None, group: str, queue: MessageQueue, offset: int) -> str:
-        slot = self._store.groups.find_or_add(group, self._store.topics.slot(queue), offset)
+    def _commit_free(
+        self, consumer: Consumer | None, client: Address, group: str, queue: MessageQueue, offset: int
+    ) -> str:
+        slot = self._seats.slot_or_new(group, queue, offset, client)
+        if slot is None:
+            return self._refusal(
+                group, f"{offset} of {_named(queue)}: the clients of {client.host} take too many places"
+            )
         if self._seats.has_owner(slot):
             return self._refusal(group, f"{offset} of {_named(queue)}: a local member has the queue")
         if slot.fence_left_ns:

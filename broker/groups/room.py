@@ -32,6 +32,7 @@ from rmqclient.broker.groups.locks import StrangersLocks
 from rmqclient.broker.groups.offsets import OffsetsRoom
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.limits.made import Made
 from rmqclient.broker.request import Handler, Peer, Request
 from rmqclient.broker.topics.topic_names import retry_topic
 from rmqclient.broker.topics.topics import Topics
@@ -67,6 +68,7 @@ class GroupsRoom:
         broker_name: str,
         counters: Counters,
         awaited: Awaited,
+        made: Made,
         *,
         read_only: bool = False,
     ) -> None:
@@ -77,12 +79,12 @@ class GroupsRoom:
         self._settings = settings
         self._broker_name = broker_name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seats = Seats(store, self._rang)
+        self._seats = Seats(store, made, self._rang)
         self._begins = Begins(store)
         self.awaited = awaited
         self.clients = Clients(self)
         allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
-        self.leases = Leases(store, self._seats, self.clients, allocations, broker_name, counters)
+        self.leases = Leases(store, self._seats, self.clients, allocations, settings, broker_name, counters)
         self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
         self._topics_of: dict[Consumer, set[str]] = {}
         self._unseated: set[Consumer] = set()
@@ -258,7 +260,7 @@ class GroupsRoom:
         heartbeat = heartbeats.read(request.body)
         groups = [each.group for each in heartbeat.consumers]
         for group in groups:
-            self._settings.auto_create(group)
+            self._settings.auto_create(group, request.peer.remote)
         missing = [
             group for group in groups if not self._is_read_only and self._topics.config(retry_topic(group)) is None
         ]

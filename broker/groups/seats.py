@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.groups.wanted import text_of
+from rmqclient.broker.limits.made import Kind, Made
+from rmqclient.broker.settings import Address
 from rmqclient.remoting import bodies
 from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError
@@ -40,8 +42,9 @@ class Seats:
     ``rang`` hears whenever members, topics or owners of queues may have changed, and every quarter of a second.
     """
 
-    def __init__(self, store: MessageStore, rang: Callable[[], None]) -> None:
+    def __init__(self, store: MessageStore, made: Made, rang: Callable[[], None]) -> None:
         self._store = store
+        self._made = made
         self._rang = rang
         self._table = store.members()
         self._table.lock_timeout_ms = _LOCK_TIMEOUT_MS
@@ -120,7 +123,9 @@ class Seats:
         member = self._members.get((consumer.group, queue.topic, consumer.client_id))
         if member is None:
             return None
-        slot = self._store.groups.find_or_add(consumer.group, self._store.topics.slot(queue), begin)
+        slot = self.slot_or_new(consumer.group, queue, begin, consumer.peer.remote)
+        if slot is None:
+            return None
         with self._lock:
             epoch = member.take(slot, LEASE_MS)
             if epoch is None:
@@ -141,6 +146,17 @@ class Seats:
             return self._store.groups.find(group, self._store.topics.slot(queue))
         except LookupError:
             return None
+
+    def slot_or_new(self, group: str, queue: MessageQueue, begin: int, client: Address) -> GroupQueueSlot | None:
+        """Return the store's slot of a group for a queue, which begins there for a client if it never had it.
+
+        None when the client's address has had as many as it may. Raises UnknownTopic, TableFull.
+        """
+        number = self._store.topics.slot(queue)
+        found = self._store.groups.find(group, number)
+        if found is None and self._made.has_room(Kind.GROUP_QUEUE, client):
+            found = self._store.groups.find_or_add(group, number, begin)
+        return found
 
     def has_owner(self, slot: GroupQueueSlot) -> bool:
         """Tell whether a member has a queue, of this process or another."""

@@ -32,6 +32,7 @@ class Refusal(enum.Enum):
     AWAITED = "awaited topics over the limits"
     HEARTBEAT = "heartbeats over the limits"
     COMMIT = "commits of offsets"
+    MADE = "groups and topics over what one address may make"
     ACCESS = "requests without permission"
     READ_ONLY = "requests that would write into a read-only server"
 

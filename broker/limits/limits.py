@@ -53,6 +53,15 @@ class Limits:
     awaited_topics: int = 100_000
     """Topics of all clients that are not there and were asked for; one more is not remembered as awaited."""
 
+    groups_per_address: int = 1_000
+    """Groups that are made because clients of one address use them. An administrator makes more (request 200)."""
+
+    group_queues_per_address: int = 4_096
+    """Queues in which groups begin because clients of one address use them; the store has 16,384 for all."""
+
+    topics_per_address: int = 1_000
+    """Topics that are made by messages of clients of one address. An administrator makes more (request 17)."""
+
     frame_s: float = 60.0
     """How long a client may take from the first byte of a frame to its last."""
 

@@ -186,7 +186,7 @@ class Pulling:
     def _checked_queue(self, request: Request, fields: Mapping[str, Any]) -> MessageQueue:
         """Return the queue of a pull. Raises AnswerError for a group, a topic or a queue that does not allow it."""
         group, topic, queue_id = fields["consumerGroup"], fields["topic"], fields["queueId"]
-        if not self._groups.auto_create(group).may_consume:
+        if not self._groups.auto_create(group, request.peer.remote).may_consume:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         known = self._topics.config(topic)
         if known is None:

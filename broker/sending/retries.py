@@ -62,7 +62,7 @@ class Retries:
 
         Returns how long it waits. Raises AnswerError for a group that may not be.
         """
-        most = self._most(request, self._settings(group))
+        most = self._most(request, self._settings(request, group))
         is_dead = message.reconsume_times >= most
         if (failed := self._failed_record(message.properties)) is not None:
             self._count(group, failed, is_dead=is_dead)
@@ -77,7 +77,7 @@ class Retries:
     def _send_back(self, request: Request) -> Frame | None:
         fields = request.fields
         group: str = fields["group"]
-        settings = self._settings(group)
+        settings = self._settings(request, group)
         if settings.retry_queues <= 0:
             return request.success()
         config = self._topics.create_retry(group, settings.retry_queues)
@@ -123,12 +123,12 @@ class Retries:
         if is_dead:
             slot.count_dead_letter(store.config.lock_timeout_ms)
 
-    def _settings(self, group: str) -> bodies.GroupConfig:
+    def _settings(self, request: Request, group: str) -> bodies.GroupConfig:
         if not is_name(group):
             raise AnswerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
             )
-        return self._groups.auto_create(group)
+        return self._groups.auto_create(group, request.peer.remote)
 
     @staticmethod
     def _most(request: Request, settings: bodies.GroupConfig) -> int:

@@ -80,9 +80,11 @@ class TopicChecks:
 
     def _made(self, topic: str, request: Request) -> TopicConfig:
         fields = request.fields
-        made = self._topics.auto_create(topic, fields["defaultTopic"], fields["defaultTopicQueueNums"])
+        made = self._topics.auto_create(
+            topic, fields["defaultTopic"], fields["defaultTopicQueueNums"], request.peer.remote
+        )
         if made is None and topic.startswith(RETRY_PREFIX):
-            made = self._topics.create_missing(topic)
+            made = self._topics.create_missing(topic, client=request.peer.remote)
         if made is None:
             raise AnswerError(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.limits.counters import Counters
+from rmqclient.broker.limits.made import Kind, Made
+from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.system_topics import AUTO_CREATE_TOPIC, SystemTopics
 from rmqclient.broker.topics.topic_names import check_name, retry_topic
 from rmqclient.remoting.codes import ResponseCode
@@ -30,8 +32,10 @@ class Topics:
     file only after some process has changed a topic.
     """
 
-    def __init__(self, store: MessageStore, settings: ServeSettings) -> None:
+    def __init__(self, store: MessageStore, settings: ServeSettings, made: Made | None = None) -> None:
+        """``made`` bounds what the messages of clients make."""
         self.system = SystemTopics(settings.broker_name, settings.cluster_name, auto_create=settings.auto_create_topics)
+        self._made = made or Made(settings.limits, Counters())
         self._table = store.topics
         self._auto_creates = settings.auto_create_topics
         self._is_read_only = settings.read_only
@@ -100,13 +104,17 @@ class Topics:
         self._refuse_when_read_only(topic)
         self._table.configure(topic, config)
 
-    def create_missing(self, topic: str, queues: int = 1, perm: int = _READ_AND_WRITE) -> TopicConfig:
+    def create_missing(
+        self, topic: str, queues: int = 1, perm: int = _READ_AND_WRITE, *, client: Address | None = None
+    ) -> TopicConfig:
         """Return the settings of a topic that the broker needs, such as one for retries; made when it is missing.
 
         Raises as :meth:`create`. [createTopicInSendMessageBackMethod]
         """
         found = self.config(topic)
         if found is None:
+            if client is not None:
+                self._made.take(Kind.TOPIC, client)
             found = TopicConfig(read_queue_count=queues, write_queue_count=queues, perm=perm)
             self.create(topic, found)
         return found
@@ -115,7 +123,7 @@ class Topics:
         """Return the settings of a group's retry topic, made when it is missing. Raises as :meth:`create`."""
         return self.create_missing(retry_topic(group), queues)
 
-    def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
+    def auto_create(self, topic: str, default_topic: str, queues: int, client: Address) -> TopicConfig | None:
         """Make a topic for its first message, with the settings of ``default_topic``; None when that may not be.
 
         ``queues`` is the number that the client wishes; the default topic's is the most. Raises as :meth:`create`.
@@ -127,6 +135,8 @@ class Topics:
         model = self.config(default_topic)
         if model is None or not model.perm & _INHERIT or queues < 1:
             return None
+        check_name(topic)
+        self._made.take(Kind.TOPIC, client)
         count = min(queues, model.write_queue_count)
         config = TopicConfig(
             read_queue_count=count,

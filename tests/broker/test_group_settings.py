@@ -8,9 +8,12 @@ import orjson
 import pytest
 
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.settings import Address
 from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store.errors import StoreCorrupt
+
+CLIENT = Address("10.0.0.9", 40_000)
 
 
 def test_a_group_that_nobody_knows_has_the_defaults(tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_fields_that_a_newer_broker_wrote_are_kept(tmp_path: Path) -> None:
 
 def test_a_group_that_a_client_came_with_reaches_the_file_at_the_end(tmp_path: Path) -> None:
     groups = GroupSettings(tmp_path)
-    assert groups.auto_create("billing") == GroupConfig("billing")
+    assert groups.auto_create("billing", CLIENT) == GroupConfig("billing")
     assert GroupSettings(tmp_path).find("billing") is None
     groups.close()
     assert GroupSettings(tmp_path).find("billing") == GroupConfig("billing")
@@ -76,7 +79,7 @@ def test_a_deleted_group_has_the_defaults_again(tmp_path: Path) -> None:
 def test_a_name_that_no_group_can_have_is_refused(tmp_path: Path, name: str) -> None:
     groups = GroupSettings(tmp_path)
     with pytest.raises(AnswerError, match="1 to 127 of the characters"):
-        groups.auto_create(name)
+        groups.auto_create(name, CLIENT)
     with pytest.raises(AnswerError, match="1 to 127 of the characters"):
         groups.change(GroupConfig(name))
     assert groups.table().groups == {}

@@ -9,12 +9,13 @@ import orjson
 import pytest
 
 from rmqclient import Message, Producer, PullConsumer
-from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.settings.config_file import TopicConfig
 
+CLIENT = Address("10.0.0.9", 40_000)
 FOUR = TopicConfig(read_queue_count=4, write_queue_count=4)
 
 
@@ -75,7 +76,7 @@ def test_a_topic_gets_more_queues_and_keeps_them(topics: Topics) -> None:
 def test_the_first_message_makes_a_topic_with_the_queues_that_its_client_wishes(
     topics: Topics, wished: int, made: int
 ) -> None:
-    config = topics.auto_create("fresh", "TBW102", wished)
+    config = topics.auto_create("fresh", "TBW102", wished, CLIENT)
     assert config == TopicConfig(read_queue_count=made, write_queue_count=made, perm=6)
     assert topics.config("fresh") == config
 
@@ -83,14 +84,14 @@ def test_the_first_message_makes_a_topic_with_the_queues_that_its_client_wishes(
 def test_no_topic_is_made_by_itself_when_that_is_off(store: MessageStore) -> None:
     topics = Topics(store, ServeSettings(store.root, auto_create_topics=False))
     assert topics.config("TBW102") is None
-    assert topics.auto_create("fresh", "TBW102", 4) is None
+    assert topics.auto_create("fresh", "TBW102", 4, CLIENT) is None
     assert topics.config("fresh") is None
 
 
 def test_a_topic_is_not_made_after_one_that_does_not_hand_on_its_settings(topics: Topics) -> None:
     topics.create("orders", FOUR)
-    assert topics.auto_create("fresh", "orders", 4) is None
-    assert topics.auto_create("fresh", "unknown", 4) is None
+    assert topics.auto_create("fresh", "orders", 4, CLIENT) is None
+    assert topics.auto_create("fresh", "unknown", 4, CLIENT) is None
 
 
 def test_a_deleted_topic_is_unknown_and_its_messages_are_gone(topics: Topics, store: MessageStore) -> None:

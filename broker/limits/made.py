@@ -1,0 +1,57 @@
+"""Made: what clients make by using it, and what stays. The clients of one address make only their part of it.
+
+A group is known from its first request on, it takes a place in the store for each queue in which it goes on, and a
+message may make its topic. The store has a fixed number of places for all of these, so nobody may take them all.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import Counter
+from typing import Final
+
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.limits.limits import Limits
+from rmqclient.broker.settings import Address
+from rmqclient.remoting.codes import ResponseCode
+from rmqclient.remoting.errors import AnswerError
+
+
+class Kind(enum.Enum):
+    """What is made. The value is what the log and the answers call it."""
+
+    GROUP = "groups"
+    GROUP_QUEUE = "places of groups in queues"
+    TOPIC = "topics"
+
+
+class Made:
+    """Counts what was made by use since the server began, by address. Safe for threads."""
+
+    def __init__(self, limits: Limits, counters: Counters) -> None:
+        self._most: Final = {
+            Kind.GROUP: limits.groups_per_address,
+            Kind.GROUP_QUEUE: limits.group_queues_per_address,
+            Kind.TOPIC: limits.topics_per_address,
+        }
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[Kind, str]] = Counter()
+
+    def has_room(self, kind: Kind, client: Address) -> bool:
+        """Count one more of a kind; False, counted as refused, when the address has made its part."""
+        with self._lock:
+            if self._counts[kind, client.host] < self._most[kind]:
+                self._counts[kind, client.host] += 1
+                return True
+        self._counters.refuse(Refusal.MADE, f"client {client} refused: {self._text(kind, client)}")
+        return False
+
+    def take(self, kind: Kind, client: Address) -> None:
+        """Count one more of a kind. Raises AnswerError when the address has made its part."""
+        if not self.has_room(kind, client):
+            raise AnswerError(ResponseCode.SYSTEM_ERROR, f"{self._text(kind, client)}: let an administrator make more")
+
+    def _text(self, kind: Kind, client: Address) -> str:
+        return f"{self._most[kind]:,} {kind.value} were made by clients of {client.host}, which is the limit"
