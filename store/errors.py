@@ -57,6 +57,8 @@ class StoreBusy(StoreError):
     """A lock between processes was held longer than the time allowed for it."""
 
     retryable = True
+    holders: tuple[int, ...] = ()
+    """Processes that hold it, as far as they can be seen. The message says which of them stand still."""
 
 
 class NotFlushed(StoreBusy):

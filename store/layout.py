@@ -280,14 +280,14 @@ RUNTIME_HEADER = Layout(
     Field("replica_lease", "Q", "ns on CLOCK_BOOTTIME until which so many followers are in sync; 0 for none"),
     Field("replica_timeout_ms", "Q", "how long a send waits for followers"),
     Field("is_missing", "Q", "1 while replication.json says that followers lack what was answered"),
-    Field("_pad6", "24s", ""),
+    Field("housekeeper_turn", "Q", "+1 whenever a process takes the role; the one before then does nothing more"),
+    Field("housekeeper_beat", "Q", "ns on CLOCK_BOOTTIME, when the housekeeper last was at work; 0 before the first"),
+    Field("housekeeper_pid", "Q", "for display only, in its PID namespace"),
     order=NATIVE,
 )
 
 RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4, "closed": 8, "replaced": 16}
-"""Bits of ``restricted``. The store follows another one; a send waits for followers, and without them it is refused, or
-answered all the same; the last process has closed the store, and the next one has another runtime file; a process has
-found another directory at the path of the store, so each process looks by itself, whose path may be another one."""
+"""A replica; without followers a send is refused, or answered; closed for good; another directory is at the path."""
 
 IDLE, COPYING, RECORDED = range(3)
 """Values of ``append_stage``."""

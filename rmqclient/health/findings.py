@@ -5,6 +5,7 @@ check         looks at
 ============  ====================================================================================================
 store         a failed flush, a full disk, records that are late on their way to the disk
 housekeeper   whether a process flushes, removes old files and delivers what waits
+standing      processes that stand still and have the store open: what they hold, and how they go on
 workers       how many are ready, and whether each of them beats
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
@@ -28,6 +29,7 @@ from rmqclient.health import words
 from rmqclient.health.limits import Limits
 from rmqclient.local.glance import (
     GIVEN_UP_TOPIC,
+    HOUSEKEEPER_BYTE,
     RETRY_PREFIX,
     Glance,
     GroupQueue,
@@ -78,6 +80,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     queues = glance.queues()
     found = [store(glance, limits, now_ms), housekeeper(glance)]
+    found += standing(glance)
     found += workers(glance, limits)
     found += groups(glance, queues, limits, now_ms)
     found += missing_topics(glance, queues, limits)
@@ -142,9 +145,24 @@ def housekeeper(glance: Glance) -> Finding:
     """Look for the process that flushes, removes old files and delivers what waits."""
     if glance.has_housekeeper:
         return Finding("housekeeper", "", OK, "at work")
+    if glance.is_locked(HOUSEKEEPER_BYTE):
+        state = f"process {glance.word('housekeeper_pid')} stands still for {words.age(glance.housekeeper_silent_s)}"
+        remedy = "let it go on (`kill -CONT`, `docker unpause`) or end it; or start `rmq run`, which takes its role"
+        return Finding("housekeeper", "", CRITICAL, f"{state}: nothing is flushed or delivered later", remedy)
     remedy = "start `rmq run`, or any process that opens the store with housekeeping"
     state = "none: nothing is flushed, removed or delivered later" if glance.is_open else "none: the store is closed"
     return Finding("housekeeper", "", WARNING, state, remedy)
+
+
+def standing(glance: Glance) -> Iterator[Finding]:
+    """Look for processes that stand still. Leases move their queues and roles on; what others wait for is critical."""
+    for each in glance.standing():
+        roles = [byte for byte in each.held if byte < words.OWNERS]
+        held = list(dict.fromkeys(map(words.locked, roles)))
+        level = CRITICAL if any(map(words.is_waited_for, roles)) else WARNING
+        what = f", and holds {', '.join(held[:4])}{' and more' if len(held) > 4 else ''}" if held else ""
+        state = f"process {each.pid} ({each.command}) stands still, {each.stands}{what}"
+        yield Finding("standing", str(each.pid), level, state, each.remedy)
 
 
 def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:

@@ -35,6 +35,21 @@ FLOW_CONTROLS = (
 )
 """By the code in the runtime file. A test compares them with :class:`rmqclient.delivery.process_queue.FlowControl`."""
 
+_ROLES = {
+    1: "the gate for opening and closing",
+    2: "the housekeeper's role",
+    3: "topics and config files",
+    5: "the index",
+    7: "the compaction of a queue",
+    8: "following the primary",
+    9: "sending the log",
+}
+"""By the byte of the lock file, :mod:`rmqclient.store.files.file_lock`."""
+OWNERS = 1 << 32
+"""From here on, each process that has the store open holds a byte, for the mutexes."""
+_TAKEN_OVER = (2, *range(4_096, 12_288))
+"""The housekeeper's role, members and workers: leases end by themselves, and others go on."""
+
 _WORST_FIRST = (
     "hung",
     "behind retention",
@@ -95,6 +110,18 @@ def severity(state: str) -> int:
         if state.startswith(begin):
             return number
     return _WORST_FIRST.index("running")
+
+
+def locked(byte: int) -> str:
+    """Return what a byte of the lock file stands for."""
+    kinds = {65_536: "a schedule", 12_288: "messages by key", 8_192: "workers", 4_096: "queues of groups"}
+    kind = next((kind for begin, kind in kinds.items() if byte >= begin), f"byte {byte}")
+    return _ROLES.get(byte, kind)
+
+
+def is_waited_for(byte: int) -> bool:
+    """Tell whether others can do nothing but wait for a byte while its holder stands still."""
+    return byte not in _TAKEN_OVER
 
 
 def age(seconds: float) -> str:

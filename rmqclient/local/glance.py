@@ -24,11 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from rmqclient.store.files.standing import Holder
+
 BROKER_BYTE = 0
 HOUSEKEEPER_BYTE = 2
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 """As :mod:`rmqclient.store.files.file_lock` has them; a test compares."""
+
+STANDS_AFTER_S = 5.0
+"""A housekeeper that has shown nothing for so long stands still. Others take its role earlier, if there are any."""
 
 DEAD_LETTER_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
@@ -164,7 +169,18 @@ class Glance:
     @property
     def has_housekeeper(self) -> bool:
         """Whether a process flushes, removes old files and delivers what waits."""
-        return self.is_locked(HOUSEKEEPER_BYTE)
+        return self.is_locked(HOUSEKEEPER_BYTE) and self.housekeeper_silent_s <= STANDS_AFTER_S
+
+    @property
+    def housekeeper_silent_s(self) -> float:
+        """Seconds since the housekeeper last showed that it is at work; 0 while it has shown nothing yet."""
+        beat = self.word("housekeeper_beat")
+        return (_boottime() - beat) / _NS if beat else 0.0
+
+    def standing(self) -> list[Holder]:
+        """Return the processes that stand still and have the store open, as far as they can be seen from here."""
+        found: list[Holder] = _by_path("files/standing").standing(os.path.join(self.root, "lock"))
+        return found
 
     def word(self, name: str) -> int:
         """Return a word of the header, such as ``poisoned``, ``disk_full``, ``published_to`` and ``flushed_to``."""
@@ -396,11 +412,16 @@ def _boottime() -> int:
 
 
 def _layouts() -> ModuleType:
-    name = "rmqclient.store.layout"
+    return _by_path("layout")
+
+
+def _by_path(room: str) -> ModuleType:
+    """Return a module of the store that imports nothing of its package, which would load the kernel."""
+    name = f"rmqclient.store.{room.replace('/', '.')}"
     if name in sys.modules:
         return sys.modules[name]
-    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", "layout.py")
-    spec = spec_from_file_location("_rmq_layout", path)
+    path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "store", f"{room}.py")
+    spec = spec_from_file_location(f"_rmq_{room.rpartition('/')[2]}", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

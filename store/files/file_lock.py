@@ -13,7 +13,6 @@ so no process has to clean up after another::
     3            TOPIC_BYTE        exclusive, short      a process that makes a topic or writes ``config/``
     4            SUPERVISOR_BYTE   shared, for life      supervisors: others leave the housekeeper's role to them
     5            INDEX_BYTE        exclusive, short      a process that adds index entries or removes index files
-    6            SCHEDULE_BYTE     exclusive, short      a process that delivers delayed messages
     7            COMPACTION_BYTE   exclusive, a pass     a process that compacts a queue of a compact topic
     8            FOLLOWER_BYTE     exclusive, for life   the process that follows the primary of a replica
     9            SENDER_BYTE       exclusive, for life   the process that sends the log to replicas
@@ -66,6 +65,7 @@ from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreU
 from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
+from rmqclient.store.files.standing import Holder, holders
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 from rmqclient.store.threads.logs import Log
 
@@ -75,7 +75,6 @@ HOUSEKEEPER_BYTE = 2
 TOPIC_BYTE = 3
 SUPERVISOR_BYTE = 4
 INDEX_BYTE = 5
-SCHEDULE_BYTE = 6
 COMPACTION_BYTE = 7
 FOLLOWER_BYTE = 8
 SENDER_BYTE = 9
@@ -96,7 +95,6 @@ _NAMES = {
     TOPIC_BYTE: "topics and config files",
     SUPERVISOR_BYTE: "the supervisors",
     INDEX_BYTE: "the index",
-    SCHEDULE_BYTE: "the delivery of delayed messages",
     COMPACTION_BYTE: "the compaction of a queue",
     FOLLOWER_BYTE: "following the primary",
     SENDER_BYTE: "sending the log",
@@ -106,6 +104,8 @@ _log = Log(__name__)
 
 _FIRST_PAUSE_S = 0.001
 _LONGEST_PAUSE_S = 0.05
+_LOOK_AFTER_S = 5.0
+"""After so much waiting it is asked whether who has the byte stands still. No step under a byte takes so long."""
 
 # struct flock of 64-bit Linux: type, whence, start, length, pid, padding up to the alignment of a 64-bit word.
 _FLOCK = struct.Struct("hhqqi0q")
@@ -177,15 +177,21 @@ class LockFile:
         Two handles that both hold it shared and both wait here wait for each other until the time is up.
 
         Raises:
-            StoreBusy: the time is up; the message names the byte and, if known, the process that holds it.
+            StoreBusy: the time is up, or after 5 s the process that holds the byte is seen to stand still. The message
+                names the byte and, if they can be seen, the processes that hold it, which ``holders`` has.
         """
         deadline = time.monotonic() + timeout_s
-        pause_s = _FIRST_PAUSE_S
+        look_at, pause_s = time.monotonic() + _LOOK_AFTER_S, _FIRST_PAUSE_S
         # Not F_OFD_SETLKW: only a signal ends that wait, and signals belong to the application.
         while not self.try_exclusive(byte):
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                raise StoreBusy(self._still_held(byte, timeout_s))
+                raise self._still_held(byte, timeout_s, holders(str(self.path), byte))
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + _LOOK_AFTER_S
+                found = holders(str(self.path), byte)
+                if found and all(each.stands for each in found):  # it may stand for hours
+                    raise self._still_held(byte, timeout_s - left_s, found)
             time.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -267,10 +273,12 @@ class LockFile:
             raise StoreClosed(f"{self.path}: the lock file was closed")
         return self._file
 
-    def _still_held(self, byte: int, timeout_s: float) -> str:
+    def _still_held(self, byte: int, waited_s: float, found: list[Holder]) -> StoreBusy:
         pid = self.holder(byte)
-        by_whom = f"process {pid}" if pid else "another process or handle"
-        return f"{self.path}: {byte_name(byte)} was held for {max(timeout_s, 0):.3g} s by {by_whom}"
+        by_whom = " and ".join(map(str, found)) or (f"process {pid}" if pid else "a process or handle that is not seen")
+        busy = StoreBusy(f"{self.path}: {byte_name(byte)} was held for {max(waited_s, 0):.3g} s by {by_whom}")
+        busy.holders = tuple(each.pid for each in found) or ((pid,) if pid else ())
+        return busy
 
 
 def byte_name(byte: int) -> str:

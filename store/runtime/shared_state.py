@@ -44,6 +44,10 @@ offsets_digest,              topic byte          at the next opening: a crash le
 offsets_digest_next                              two
 timer_next_due               housekeeper byte    at any time, for display
 openings                     atomic              never: who opens the store adds 1 and has the result, or wastes it
+housekeeper_turn             atomic              at any time; who raises it has the role, and who raised it before
+                                                 has it no more
+housekeeper_beat,            who has the turn    at any time; a beat that is too old costs a change of the role
+housekeeper_pid
 worker_restarts              atomic              at any time, for display
 queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
 group_queue_count,
@@ -163,6 +167,8 @@ class SharedState:
     timer_next_due = _Word("timer_next_due")
     worker_restarts = _Word("worker_restarts")
     handling_count = _Word("handling_count")
+    housekeeper_beat = _Word("housekeeper_beat")
+    housekeeper_pid = _Word("housekeeper_pid")
 
     def __init__(self, mapping: Mapping) -> None:
         mapping.read_no_further()  # of 18 MB, a store with few queues touches a dozen pages

@@ -46,6 +46,8 @@ _INT: Final = struct.Struct(">i")
 _SHIFT: Final = 12
 """Bytes by which an IPv6 address of the producer moves the store time."""
 _RELEASE_S: Final = 60.0
+_SILENT_NS: Final = 5_000_000_000
+"""A housekeeper that has shown nothing for so long stands still; as :mod:`rmqclient.local.glance` has it."""
 HISTOGRAM_BOUNDS_S: Final = tuple(bound / 1000 for bound in layout.HANDLING_BOUNDS_MS)
 """Upper bounds of the classes of every histogram."""
 
@@ -160,8 +162,12 @@ class _Shared:
             disk=self._disk(),
             worker_restarts=state.worker_restarts,
             is_open=self.lock.holder(BROKER_BYTE) is not None,
-            has_housekeeper=self.lock.holder(HOUSEKEEPER_BYTE) is not None,
+            has_housekeeper=self._has_housekeeper(),
         )
+
+    def _has_housekeeper(self) -> bool:
+        silent_ns = boottime() - (self._state.housekeeper_beat or boottime())
+        return silent_ns < _SILENT_NS and self.lock.holder(HOUSEKEEPER_BYTE) is not None
 
     def _queues(self) -> list[QueueSample]:
         """Return the queues by slot."""

@@ -106,6 +106,8 @@ class TopicTable:
         """
         if cleanup_policy not in (None, "delete", "compact"):
             raise ValueError(f"cleanup_policy={cleanup_policy!r}: give 'delete' or 'compact'")
+        if cleanup_policy is None and self._is_whole(topic):
+            return self.queues(topic)
         with self._lock.held(TOPIC_BYTE):
             topics = config_file.read_topics(self._root)
             if topic not in topics:
@@ -122,6 +124,12 @@ class TopicTable:
             self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
         self._state.signal_membership()
         return self.queues(topic)
+
+    def _is_whole(self, topic: str) -> bool:
+        """Tell whether a topic has all of its queues. Its users need no lock, whoever may hold it."""
+        config = self.configs().get(topic)
+        self._read_on()
+        return config is not None and len(self._by_topic.get(topic, ())) >= queues_of(config)
 
     def configs(self) -> Mapping[str, TopicConfig]:
         """Return the settings of every topic that was made and not removed, by name. Raises StoreCorrupt.

@@ -58,9 +58,12 @@ ZEROED_BYTES = 256 << 10
 _SMALL_FLUSH_BYTES = 64 << 10
 """A flush of more pays for the journal once for many messages."""
 
+_FLUSHED_TO = layout.RUNTIME_HEADER.at["flushed_to"]
 _FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
 _FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
 _FOLLOWER_SLEEP_MS = 20
+_LEADER_STANDS_AFTER_S = 3.0
+"""A leader that has not flushed for so long may stand still, and others flush beside it."""
 
 
 class Flusher:
@@ -79,6 +82,8 @@ class Flusher:
         self._dispatched = (0, 0)  # how far, and the sum of the queues' max offsets there
         self._had_followers = False
         self._recording = threading.Lock()
+        self._leader = (0, 0, 0.0)  # thread, flushed_to, and since when both are seen together
+        self._beside_leader = threading.Lock()
 
     def flush_timed(self) -> None:
         """Flush when enough pages of the log are dirty, and record it."""
@@ -242,7 +247,26 @@ class Flusher:
         finally:
             if leads:
                 self._wake_followers()
-        return leads
+        return leads or self._flush_beside(zeroes=zeroes)
+
+    def _flush_beside(self, *, zeroes: bool) -> bool:
+        """Flush beside a leader that stands still: two flushes at once cost time, and a send must not wait for it."""
+        if not self._leader_stands() or not self._beside_leader.acquire(blocking=False):
+            return False
+        try:
+            self._flush_published(zeroes=zeroes)
+        finally:
+            self._beside_leader.release()
+            self._wake_followers()
+        return True
+
+    def _leader_stands(self) -> bool:
+        thread, flushed_to, since = self._leader
+        now = time.monotonic()
+        if (thread, flushed_to) != (self._state.flush_mutex.owner, self._state.flushed_to):
+            self._leader = self._state.flush_mutex.owner, self._state.flushed_to, now
+            return False
+        return now - since > _LEADER_STANDS_AFTER_S
 
     def _flush_published(self, *, zeroes: bool) -> None:
         if self._state.poisoned:
@@ -257,7 +281,7 @@ class Flusher:
         except OSError as error:
             self._poison(error)
         reach(CrashPoint.FLUSH_SYNCED)
-        self._state.flushed_to = max(end, self._state.flushed_to)
+        self._state.raise_word(_FLUSHED_TO, end)
 
     def _zero_behind(self, end: int) -> None:
         """Let the flush that follows write the pages behind ``end``, too; where this fails, flushes take longer."""

@@ -6,18 +6,26 @@ the messages that wait (:mod:`rmqclient.store.waiting.schedule`, :mod:`rmqclient
 
 The role is a byte lock, so the kernel takes it from a process that dies, and every process that has the store open
 tries for it, twice a second. A process that gives the role back wakes the others, so that what waits for its time does
-not wait for that. Each task may run twice, or in two processes at once, without harm.
+not wait for that.
 
-A supervisor is preferred, because it lives longest: while a supervisor has the store open, the others leave the role
-to it.
+The kernel takes nothing from a process that stands still: by Ctrl-Z, in a debugger, in a paused container. So the role
+has a time, too. Its holder shows a beat twice a second. If there was none for two seconds, another process takes the
+role by raising the *turn*, a word of the runtime file, and leaves the byte where it is. The threads of a housekeeper
+ask before each step whether the turn is still theirs. The step that was under way ends after the process has
+woken up: each of them may run twice, or in two processes at once, without harm.
+
+A supervisor is preferred, because it lives longest: while one has the store open, and does not stand still, the others
+leave the role to it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping
 
 from rmqclient.store import clock, layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
@@ -29,7 +37,31 @@ from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
 _log = Log(__name__)
 
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
+_TURN = layout.RUNTIME_HEADER.at["housekeeper_turn"]
+_BEAT = layout.RUNTIME_HEADER.at["housekeeper_beat"]
 _ATTEMPT_MS = 500
+_LEASE_NS = 2_000_000_000
+"""After so much time without a beat the housekeeper stands still."""
+_STAY_NS = 60_000_000_000
+"""For so long the role stays where it was taken because no supervisor did: that one may stand still, too."""
+
+
+class Turn(threading.Event):
+    """Set when this process has given the role back, and when another one has taken it. Each step asks before it."""
+
+    def __init__(self, state: SharedState, number: int) -> None:
+        super().__init__()
+        self._words = state.words
+        self._number = number
+
+    def is_set(self) -> bool:
+        """Tell whether nothing more is to be done."""
+        return super().is_set() or self.was_taken
+
+    @property
+    def was_taken(self) -> bool:
+        """Whether another process has the role by now."""
+        return self._words.load(_TURN) != self._number
 
 
 class Housekeeper:
@@ -54,11 +86,12 @@ class Housekeeper:
         self._state = state
         self._lock = lock
         self._prepare = prepare
-        self._beside = {"upkeep": Timetable(tasks).run, **beside}
+        self._beside = {"beat": self._beat, "upkeep": Timetable(tasks).run, **beside}
         self._ending = ending
         self._check_in_place = check_in_place
         self._closed = threading.Event()
         self._preferred = False
+        self._stays_until = 0
         self._serving = False
         self._thread = GuardedThread(target=self._run, name="rmq-housekeeper")
         self._thread.start()
@@ -86,12 +119,13 @@ class Housekeeper:
             seen = words.load32(_PREPARE_WORD)  # before the looks: close() changes it last
             if self._closed.is_set() or not self._is_in_place():
                 return
-            if not self._may_serve() or not self._lock.try_exclusive(HOUSEKEEPER_BYTE):
+            turn = self._next_turn()
+            if turn is None:
                 words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
                 continue
             failure = None
             try:
-                self._serve()
+                self._serve(turn)
             except RuntimeError as error:  # no thread can be started now: another process may have some left
                 failure = error
             finally:
@@ -99,6 +133,9 @@ class Housekeeper:
                 words.signal(_PREPARE_WORD)
             if failure is not None:
                 _log.error("housekeeping is tried again: %s", failure)
+            if turn.was_taken:
+                _log.warning("another process became the housekeeper while this one stood still")
+            if failure is not None or turn.was_taken:
                 self._closed.wait(_ATTEMPT_MS / 1000)
 
     def _is_in_place(self) -> bool:
@@ -110,24 +147,56 @@ class Housekeeper:
             _log.error("%s", error)
         return True
 
-    def _may_serve(self) -> bool:
+    def _next_turn(self) -> Turn | None:
+        """Take the role if it is free, or its holder stands still; None if another process shall have it."""
+        words = self._state.words
+        number = words.load(_TURN)  # before the beat: whoever takes the role meanwhile has changed it
+        words.replace(_BEAT, 0, boottime())
+        stands = boottime() - words.load(_BEAT) > _LEASE_NS
+        has_byte = (stands or self._is_welcome()) and self._lock.try_exclusive(HOUSEKEEPER_BYTE)
+        if not (has_byte or stands):
+            return None
+        if not words.replace(_TURN, number, number + 1):
+            self._lock.unlock(HOUSEKEEPER_BYTE)
+            return None
+        if stands:
+            self._stays_until = boottime() + _STAY_NS
+        if not has_byte:
+            _log.warning("process %d stands still: this one is the housekeeper now", self._state.housekeeper_pid)
+        self._state.housekeeper_beat, self._state.housekeeper_pid = boottime(), os.getpid()
+        return Turn(self._state, number + 1)
+
+    def _is_welcome(self) -> bool:
         return self._preferred or self._lock.holder(SUPERVISOR_BYTE) is None
 
-    def _serve(self) -> None:
-        ended, beside = threading.Event(), list[threading.Thread]()
+    def _goes_on(self) -> bool:
+        """Tell whether the role stays here, and not with a supervisor, which would need the byte for it."""
+        has_byte = self._lock.try_exclusive(HOUSEKEEPER_BYTE)
+        return not has_byte or boottime() < self._stays_until or self._is_welcome()
+
+    def _beat(self, ended: threading.Event) -> None:
+        while True:
+            heard = clock.heard()
+            if ended.is_set():
+                return
+            self._state.housekeeper_beat = boottime()
+            clock.wait(heard, _ATTEMPT_MS / 1000)
+
+    def _serve(self, turn: Turn) -> None:
+        beside = list[threading.Thread]()
         try:
             for name, run in self._beside.items():
-                thread = GuardedThread(target=run, args=(ended,), name=f"rmq-{name}")
+                thread = GuardedThread(target=run, args=(turn,), name=f"rmq-{name}")
                 thread.start()
                 beside.append(thread)
             self._serving = True
-            while not self._closed.is_set() and self._may_serve() and self._is_in_place():
+            while not self._closed.is_set() and not turn.is_set() and self._goes_on() and self._is_in_place():
                 seen = self._state.words.load32(_PREPARE_WORD)
                 run_guarded(self._prepare)
                 if not self._closed.is_set():
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:
-            ended.set()
+            turn.set()
             clock.ring()
             self._ending()
             for thread in beside:

@@ -8,7 +8,8 @@ name its own queue. A copy is delivered: only place, store time and CRC are new.
 
 **Exactly once.** The append of the copy also advances the level's word in the runtime file, under the append mutex
 (``Appender.deliver``). A process that is killed at any instruction leaves both done or neither, and the next owner of
-the mutex settles it. A process delivers only the message at which the word stands. While the kernel runs, the word
+the mutex settles it. A process delivers only the message at which the word stands, so any number of them may deliver at
+once: no lock is held for that, which a process that stands still would keep. While the kernel runs, the word
 outlives all processes. After a power cut ``config/delayOffset.json`` says how far the levels were. That file is written
 only when everything delivered is on the disk, so it never says too much. If it says too little, recovery finds the rest
 by looking for the copies in their queues: :mod:`rmqclient.store.waiting.schedule_restore`.
@@ -28,7 +29,7 @@ from threading import Event
 
 from rmqclient.store import clock, layout
 from rmqclient.store.errors import MessageRejected, StoreClosed, StoreCorrupt, UnknownTopic
-from rmqclient.store.files.file_lock import SCHEDULE_BYTE, TOPIC_BYTE
+from rmqclient.store.files.file_lock import TOPIC_BYTE
 from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, Appender, ReceivedMessage, delay_ms
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import Entry
@@ -131,8 +132,7 @@ class Schedule:
             return LONGEST_SLEEP_MS
         entries = self._entries(level, start, end)
         if not entries or (left := self._ms_left(level, entries[0])) <= 0:
-            with self._lock.held(SCHEDULE_BYTE):
-                return self._deliver_slice(level, start, entries)
+            return self._deliver_slice(level, start, entries)
         return left
 
     def _entries(self, level: int, start: int, end: int) -> list[Entry]:

@@ -28,7 +28,7 @@ from tests.crash.processes.scenarios.delays import (
 from tests.crash.processes.scenarios.progress import acknowledge, begin, commit, seek, skip, step_over, write_offsets
 from tests.crash.processes.scenarios.replicas import fence, replicate, send_replicated, swap_roles
 from tests.crash.processes.scenarios.transactions import check, decide
-from tests.crash.processes.scenarios.upkeep import clean, compact
+from tests.crash.processes.scenarios.upkeep import clean, compact, keep_house
 
 LONGEST_LIFE_S = 30
 
@@ -65,6 +65,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         send_replicated,
         swap_roles,
         fence,
+        keep_house,
     )
 }
 

@@ -393,7 +393,7 @@ def test_waiting_sleeps_with_growing_pauses_and_does_not_spin(
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", sleep)
     other.ask("try_exclusive", GATE_BYTE)
-    with pytest.raises(StoreBusy, match="another process or handle"):
+    with pytest.raises(StoreBusy, match=rf"by process {other.process.pid} \("):
         lock.wait_exclusive(GATE_BYTE, timeout_s=1)
     assert sum(pauses) == pytest.approx(1)
     assert pauses[:-1] == sorted(pauses[:-1])

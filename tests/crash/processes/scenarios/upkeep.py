@@ -1,11 +1,13 @@
-"""Children that remove old files and compact topics."""
+"""Children that remove old files, compact topics, and are the housekeeper."""
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 from rmqclient.store import Message, MessageQueue, open_store
-from rmqclient.store.config import RetentionConfig
+from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.settings.disk import Usage
 from tests.crash.processes.order import Note, Order
 from tests.support.stores import SMALL, TOPIC, appender_of, body_of
@@ -57,3 +59,16 @@ def compact(order: Order, note: Note) -> None:
 def price_of(number: int) -> bytes:
     """Return the letter of an update."""
     return b"%c" % (97 + number % 26)
+
+
+def keep_house(order: Order, note: Note) -> None:
+    """Be the housekeeper; note once it is. It ends with the process."""
+    config = replace(SMALL, offset_persist_interval_ms=50, flush=FlushConfig(interval_ms=50, thorough_interval_ms=50))
+    order.arm()
+    store = open_store(order.root, config)
+    keeper = store.housekeeper
+    assert keeper is not None
+    while not keeper.has_role:
+        time.sleep(0.005)
+    note("at work")
+    threading.Event().wait()

@@ -1,0 +1,117 @@
+"""Standing: which processes hold bytes of a lock file, and which of them stand still.
+
+The kernel takes a lock from a process that dies, and from no process that was only stopped: by Ctrl-Z, by a debugger,
+by ``docker pause``. Whoever waits for such a lock is told who has it, and how it goes on. Only processes of this PID
+namespace and of this user are seen, all of them by root.
+
+This file imports nothing of the package: ``rmq check`` loads it by its path (:mod:`rmqclient.local.glance`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_EXCLUSIVE_LOCK = ("OFDLCK", "WRITE")
+
+
+class Holder(NamedTuple):
+    """A process that has the lock file open."""
+
+    pid: int
+    command: str
+    """Its command line, shortened."""
+    stands: str
+    """Why it stands still: ``stopped``, ``held by a debugger`` or ``frozen``; empty while it can run."""
+    held: tuple[int, ...]
+    """The bytes that it holds exclusively, ascending."""
+
+    @property
+    def remedy(self) -> str:
+        """What makes the process go on; empty while it can run."""
+        return _REMEDIES.get(self.stands, "").format(self.pid)
+
+    def __str__(self) -> str:
+        which = f"process {self.pid} ({self.command})"
+        return f"{which}, which stands still, {self.stands}: {self.remedy}" if self.stands else which
+
+
+_REMEDIES = {
+    "stopped": "let it go on with `fg` or `kill -CONT {0}`, or end it with `kill -KILL {0}`",
+    "held by a debugger": "let it go on in the debugger, or end it with `kill -KILL {0}`",
+    "frozen": "let its container go on, as with `docker unpause`, or end it",
+}
+
+
+def holders(path: str, byte: int) -> list[Holder]:
+    """Return the processes that hold a byte of the lock file at ``path`` exclusively, as far as they can be seen."""
+    return [each for each in _with_open(path, _pids()) if byte in each.held]
+
+
+def standing(path: str) -> list[Holder]:
+    """Return the processes that stand still and have the lock file at ``path`` open, as far as they can be seen."""
+    return list(_with_open(path, (pid for pid in _pids() if _stands(pid))))
+
+
+def _pids() -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        yield from (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+
+
+def _with_open(path: str, pids: Iterator[int]) -> Iterator[Holder]:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return
+    for pid in pids:
+        found = _held(pid, (status.st_dev, status.st_ino))
+        if found is not None:
+            yield Holder(pid, _command(pid), _stands(pid), tuple(sorted(found)))
+
+
+def _held(pid: int, identity: tuple[int, int]) -> set[int] | None:
+    """Return the bytes that a process holds exclusively; None if it does not have the file open, or cannot be seen."""
+    held: set[int] | None = None
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                status = descriptor.stat()
+                if (status.st_dev, status.st_ino) == identity:
+                    held = (held or set()) | set(_bytes_of(_text(f"/proc/{pid}/fdinfo/{descriptor.name}")))
+    return held
+
+
+def _bytes_of(fdinfo: str) -> Iterator[int]:
+    """Yield the bytes of lines such as ``lock: 1: OFDLCK  ADVISORY  WRITE -1 fe:00:523 2 2``."""
+    for line in fdinfo.splitlines():
+        words = line.split()
+        if words[:1] == ["lock:"] and (words[2], words[4]) == _EXCLUSIVE_LOCK and words[8].isdigit():
+            yield from range(int(words[7]), int(words[8]) + 1)
+
+
+def _stands(pid: int) -> str:
+    """Say why a process stands still; empty while it can run, or if it cannot be seen."""
+    try:
+        state = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    if state in ("T", "t"):
+        return "stopped" if state == "T" else "held by a debugger"
+    with contextlib.suppress(OSError):
+        for line in _text(f"/proc/{pid}/cgroup").splitlines():
+            if line.startswith("0::/") and "frozen 1" in _text(f"/sys/fs/cgroup{line[3:]}/cgroup.events"):
+                return "frozen"
+    return ""
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = _text(f"/proc/{pid}/cmdline").split("\0")
+        return " ".join(words).strip()[:80] or "no command line"
+    return "ended meanwhile"
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
