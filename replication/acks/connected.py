@@ -6,7 +6,6 @@ a killed process has left grows old, and is not believed. Nothing waits for the 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from rmqclient.errors import QueueError
 from rmqclient.replication.handshake import Wants
 from rmqclient.store import MessageStore, clock
 from rmqclient.store.files.mapped_file import scratch_name
-from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.settings import document
 from rmqclient.store.threads.guarded import GuardedThread
 
@@ -105,8 +104,7 @@ def _write(root: Path, content: bytes) -> None:
     """Replace the file for whoever reads it now. Raises OSError, StoreFull."""
     scratch = scratch_name(root)
     try:
-        with open(scratch, "wb", opener=lambda name, flags: os.open(name, flags | os.O_EXCL, OWN_FILE)) as file:
-            share_file(file.fileno(), root)
+        with open(scratch, "xb", opener=open_for_owner) as file:
             file.write(content)
         scratch.rename(root / _FILE)
     except BaseException:

@@ -7,7 +7,8 @@ and so is one that neither ``rmq dev`` has made nor anybody has named.
 from __future__ import annotations
 
 import contextlib
-import shutil
+import errno
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -16,47 +17,13 @@ from rmqclient.names import DEAD_LETTER_PREFIX, group_and_member
 from rmqclient.opening import open_local_store
 from rmqclient.place import scheme_of, shown
 from rmqclient.store.errors import StoreInUse
+from rmqclient.store.files.sharing import open_for_owner
+from rmqclient.store.recovery.contents import is_store, own_files
 from rmqclient.store.repair import check_nobody_has_it_open
 from rmqclient.store.samples.sampler import Sampler
 
 MARK = ".made-by-rmq-dev"
 """The file that says of a store that ``rmq dev`` has made it."""
-
-PARTS = (
-    "abort",
-    "checkpoint",
-    "clock",
-    "commitlog",
-    "compaction",
-    "config",
-    "consumequeue",
-    "diverged",
-    "epochFileCheckpoint",
-    "follower.json",
-    "followers.json",
-    "identity.json",
-    "index",
-    "lineage.json",
-    "quarantined",
-    "replaced.json",
-    "replica.json",
-    "replication.json",
-    "shared",
-    "shared.building",
-    "store.json",
-    "timer.done",
-    MARK,
-    "lock",
-)
-"""What lies in the directory of a store, the lock last: until then no other process makes a new one of the rest."""
-
-
-_BACKUPS = tuple(
-    f"{name}{suffix}"
-    for name in ("lineage.json", "replica.json", "replication.json")
-    for suffix in (".bak.tmp", ".tmp", ".bak")
-)
-"""What is read in the place of a document that is missing, and what a killed writer of it leaves; removed first."""
 
 
 class WipeRefused(Exception):
@@ -65,7 +32,7 @@ class WipeRefused(Exception):
 
 def mark(root: Path) -> None:
     """Say of a store that ``rmq dev`` has made it."""
-    (root / MARK).touch()
+    os.close(open_for_owner(str(root / MARK), os.O_WRONLY | os.O_CREAT))
 
 
 def is_made_by_dev(root: Path) -> bool:
@@ -84,7 +51,7 @@ def wipe(place: Path | str, *, is_named: bool, is_sure: bool) -> str:
     root = Path(place)
     if scheme_of(str(place)):
         raise WipeRefused(f"{shown(place)} is a cluster: --wipe is for a directory")
-    if not (root / "commitlog").exists() and not (root / "store.json").exists():
+    if not is_store(root):
         return f"nothing to wipe in {root}"
     if not is_named and not is_made_by_dev(root):
         raise WipeRefused(f"{root} was not made by rmq dev: to wipe it, name it with --store {root}")
@@ -93,8 +60,12 @@ def wipe(place: Path | str, *, is_named: bool, is_sure: bool) -> str:
         if left and not is_sure and not is_made_by_dev(root):
             raise WipeRefused(f"{root} has messages, {left}: add --yes to wipe it all the same")
         check_nobody_has_it_open(root)
-        for name in (*_BACKUPS, *PARTS):
-            _remove(root / name)
+        for path in (
+            *own_files(root),
+            root / MARK,
+            root / "lock",
+        ):  # the lock last: until then nobody makes a store
+            _remove(path)
         return f"wiped {root}, with messages: {left or f'{held}, all handled'}"
     raise WipeRefused(f"{root} is open in another process: stop all that use it before it is wiped")
 
@@ -123,7 +94,12 @@ def _content(root: Path) -> tuple[int, str]:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    """Remove a file, or a directory that is empty; one that still has files of others stays."""
+    if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
+        return
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise

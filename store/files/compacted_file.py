@@ -52,7 +52,7 @@ from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.mapped_file import FileIdentity, is_at, make_directory, open_plain, sync_directory
-from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.kernel._kernel import ReceivedMessage, decode
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.threads.logs import Log
@@ -233,7 +233,7 @@ class CompactedWriter:
         with store_errors(f"{self.path} cannot be made"):
             make_durable_directory(self.path.parent, root)
             self._temporary.unlink(missing_ok=True)
-            self._file = open(self._temporary, "xb", buffering=1 << 18, opener=_private)  # noqa: SIM115 - see __exit__
+            self._file = open(self._temporary, "xb", buffering=1 << 18, opener=open_for_owner)  # noqa: SIM115 - see __exit__
             self._file.write(bytes(_HEADER.size))
         self._position = _HEADER.size
 
@@ -348,12 +348,10 @@ def keep_aside(file: CompactedFile) -> Path:
     with store_errors(f"{aside} cannot be written"):
         import shutil  # noqa: PLC0415 - with its compressors it takes a millisecond, and damage is rare
 
-        shutil.copyfile(file.path, aside)
-        descriptor = os.open(aside, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with file.path.open("rb") as damaged, open(aside, "wb", opener=open_for_owner) as copy:
+            shutil.copyfileobj(damaged, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
         sync_directory(aside.parent)
     return aside
 
@@ -365,9 +363,3 @@ def make_durable_directory(path: Path, root: Path) -> None:
         make_directory(path)
         for each in missing:
             sync_directory(each.parent)
-
-
-def _private(name: str, flags: int) -> int:
-    descriptor = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, OWN_FILE)
-    share_file(descriptor, Path(name).parent)
-    return descriptor

@@ -115,9 +115,10 @@ def check_owner(path: Path | str, status: os.stat_result) -> None:
     directory = Path(path).parent.stat()
     if status.st_uid == directory.st_uid or (is_shared(directory) and status.st_gid == directory.st_gid):
         return
-    raise StoreUnusable(
-        f"{path}: belongs to user {status.st_uid}, its directory to user {directory.st_uid}: a planted file?"
-    )
+    whose = f"{path}: belongs to user {status.st_uid}, its directory to user {directory.st_uid}"
+    if status.st_uid == 0:
+        raise StoreUnusable(f"{whose}: root made it? `chown --recursive` gives the store back to its owner")
+    raise StoreUnusable(f"{whose}: a planted file?")
 
 
 def check_content(root: Path, scratch_prefix: str) -> None:

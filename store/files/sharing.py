@@ -1,4 +1,4 @@
-"""Sharing: which users may open a store. Its directory says it, and the umask has no part in it.
+"""Sharing: which users may open a store. Its directory says it, and neither the umask nor root has a part in it.
 
 =====================================================  =========  ===========  =============================
 mode of the directory                                  its files  directories  open to
@@ -8,7 +8,8 @@ set-group-id, all three for the group, no write for    ``0660``   ``2770``     e
 others: ``2770`` or ``2775``
 =====================================================  =========  ===========  =============================
 
-Below a directory with set-group-id the kernel gives each new file the group of the directory.
+Below a directory with set-group-id the kernel gives each new file the group of the directory. What root makes it gives
+away at once, to the owner and the group of the directory: a file of root would lock both out, even while they work.
 """
 
 from __future__ import annotations
@@ -31,12 +32,30 @@ def is_shared(directory: os.stat_result) -> bool:
 
 
 def share_file(descriptor: int, directory: Path) -> None:
-    """Let the group use a file that was just made for its owner alone, if its directory is shared."""
-    if is_shared(directory.stat()):
+    """Let those use a file that was just made who may use its directory: its group, if it is shared, and its owner."""
+    above = directory.stat()
+    if _is_given_away(above):
+        os.fchown(descriptor, above.st_uid, above.st_gid)
+    if is_shared(above):
         os.fchmod(descriptor, _SHARED_FILE)
 
 
 def share_directory(path: Path) -> None:
     """The same of a directory that was just made."""
-    if is_shared(path.parent.stat()):
+    above = path.parent.stat()
+    if _is_given_away(above):
+        os.chown(path, above.st_uid, above.st_gid, follow_symlinks=False)
+    if is_shared(above):
         path.chmod(_SHARED_DIRECTORY)
+
+
+def open_for_owner(path: str, flags: int) -> int:
+    """Open a file that ``flags`` make, and share it; the ``opener`` of :func:`open`. Never through a symbolic link."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, OWN_FILE)
+    share_file(descriptor, Path(path).parent)
+    return descriptor
+
+
+def _is_given_away(directory: os.stat_result) -> bool:
+    """Tell whether what this process makes in a directory must be given to its owner: only root can, and has to."""
+    return os.geteuid() == 0 and directory.st_uid != 0

@@ -22,7 +22,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import NO_ROOM, ConfigMismatch, StoreFull, StoreUnusable
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
-from rmqclient.store.files.sharing import share_file
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.log import commit_log, consume_queue
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.record import Record
@@ -214,8 +214,7 @@ def _keep(root: Path, path: Path, surplus: bytes) -> None:
     """Write the surplus bytes of a file; doing it twice after a crash leaves one file."""
     directory = _quarantine(root)
     kept = directory / f"{_name(root, path)}.surplus-{zlib.crc32(surplus):08x}"
-    with kept.open("wb") as file:
-        share_file(file.fileno(), directory)
+    with open(kept, "wb", opener=open_for_owner) as file:
         file.write(surplus)
         file.flush()
         os.fsync(file.fileno())

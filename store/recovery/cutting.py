@@ -29,6 +29,7 @@ from rmqclient.store.errors import StoreUnusable, store_errors
 from rmqclient.store.files.compacted_file import compacted_queues, open_compacted
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.log import commit_log
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import shared_state
@@ -56,9 +57,8 @@ def keep(root: Path, log_files: FileQueue, start: int, end: int, epoch: int) -> 
             sync_directory(root)
         path = next(path for path in (directory / name for name in names) if not path.exists())
         unfinished = directory / "unfinished"
-        with unfinished.open("wb") as file:
-            for part in parts(log_files, start, end):
-                file.write(part)
+        with open(unfinished, "wb", opener=open_for_owner) as file:
+            file.writelines(parts(log_files, start, end))
             file.flush()
             os.fsync(file.fileno())
         unfinished.rename(path)

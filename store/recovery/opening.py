@@ -31,12 +31,13 @@ from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
 from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
-from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.recovery import counts, cutting, group_progress, recovery
+from rmqclient.store.recovery.contents import check_no_others, is_store
 from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
@@ -62,13 +63,16 @@ def files_of(root: Path, config: StoreConfig, mappings: MappingCache) -> tuple[F
 
 
 def make_root(root: Path, *, create: bool) -> None:
-    """Make the directory of a store if it is missing. Raises StoreUnusable, StoreFull."""
+    """Make the directory of a store if it is missing.
+
+    Raises StoreUnusable, also for a directory that is no store and has files where one would make its own; StoreFull.
+    """
     try:
         if create:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not root.is_dir():
             raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
-        if not create and not (root / STORE_SETTINGS_FILE).exists() and not (root / "commitlog").exists():
+        if not create and not is_store(root):
             raise StoreUnusable(f"{root} holds no store: it is made by the first producer or worker that opens it")
         if os.statvfs(root).f_flag & os.ST_RDONLY:
             raise StoreUnusable(
@@ -83,6 +87,7 @@ def make_root(root: Path, *, create: bool) -> None:
                 f"and group {owner.st_gid} with mode {mode:o}; run as its owner, or share it with the "
                 "group: docs/operate/deploy.md"
             )
+        check_no_others(root)
     except FileExistsError as error:
         raise StoreUnusable(f"{root} cannot be used as a store: {error.strerror}") from error
     except OSError as error:
@@ -147,13 +152,9 @@ def _index_settings_of_a_broker(root: Path) -> tuple[int, int]:
 def _touch(path: Path) -> None:
     """Make an empty file if it is missing."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, OWN_FILE)
+        os.close(open_for_owner(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
-    try:
-        share_file(descriptor, path.parent)
-    finally:
-        os.close(descriptor)
 
 
 def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = False) -> SharedState:
@@ -246,7 +247,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         group_progress.finish_seeks(leftover, timeout_ms)
         recovered.progress |= group_progress.progress_of(leftover, topics, timeout_ms)
         recovered.counts = counts.counts_of(leftover, topics)
-    return _build(root, config, lock, recovered, log_files, queues)
+    return _build(root, config, lock, recovered, log_files, queues, left)
 
 
 def _shut(state: SharedState, timeout_ms: int) -> None:
@@ -266,10 +267,16 @@ def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQue
 
 
 def _build(
-    root: Path, config: StoreConfig, lock: LockFile, recovered: Recovered, log_files: FileQueue, queues: ConsumeQueues
+    root: Path,
+    config: StoreConfig,
+    lock: LockFile,
+    recovered: Recovered,
+    log_files: FileQueue,
+    queues: ConsumeQueues,
+    left: SharedState | None,
 ) -> SharedState:
     """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
-    state = shared_state.build(root, config.commit_log_file_bytes, config.consume_queue_file_bytes)
+    state = _new_state(root, config, left)
     log_end = recovered.plan.log_end
     state.restricted = layout.RESTRICTED["replica"] if replica_mark.read_mark(root) is not None else 0
     replicas.apply(state, read_replication(root))
@@ -304,6 +311,25 @@ def _build(
         flusher.write_checkpoint()
     shared_state.finish(state, root)
     return state
+
+
+def _new_state(root: Path, config: StoreConfig, left: SharedState | None) -> SharedState:
+    """Build the runtime file. On a full disk it takes the room of the old one, if nothing is lost by that.
+
+    A store that was closed has said everything in its other files. The next opening then finds what it finds after a
+    reboot, if this one is killed.
+    """
+    sizes = config.commit_log_file_bytes, config.consume_queue_file_bytes
+    try:
+        return shared_state.build(root, *sizes)
+    except StoreFull as error:
+        if left is not None and (root / ABORT).exists():
+            raise StoreFull(
+                f"{error}. What was acknowledged last stands in {root / shared_state.FILE_NAME} only, which the new "
+                f"file replaces: make room for {layout.RUNTIME_SIZE} bytes"
+            ) from error
+    shared_state.give_up(root, left)
+    return shared_state.build(root, *sizes)
 
 
 def _restore_groups(

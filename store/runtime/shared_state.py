@@ -335,6 +335,16 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
     return state
 
 
+def give_up(root: Path, left: SharedState | None) -> None:
+    """Remove the runtime file of the last processes, so that a new one has room on a full disk.
+
+    ``left`` is the same file, as far as somebody here has it mapped; it must not be used any more.
+    """
+    if left is not None:
+        left.mapping.detach()
+    (root / FILE_NAME).unlink(missing_ok=True)
+
+
 def finish(state: SharedState, root: Path) -> None:
     """Declare a built file whole, and put it in place."""
     state.words.store(layout.RUNTIME_HEADER.at["magic"], layout.RUNTIME_MAGIC)

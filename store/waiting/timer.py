@@ -64,7 +64,7 @@ from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
-from rmqclient.store.waiting.timer_restore import TimerSnapshot, write_snapshot
+from rmqclient.store.waiting.timer_restore import TimerSnapshot, read_snapshot, write_snapshot
 
 _log = Log(__name__)
 
@@ -406,7 +406,7 @@ class Timer:
         write_snapshot(self._root, self._written)
 
     def _is_news(self, scan_from: int, done: Done) -> bool:
-        written = self._written
+        written = self._written = self._written or read_snapshot(self._root)
         return written is None or written.done != done or scan_from - written.scan_from > _LOG_GROWN_BYTES
 
     def _appending(self) -> Appender:

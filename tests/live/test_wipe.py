@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Producer, StoreConfig
-from rmqclient.live.wipe import PARTS, WipeRefused, mark, wipe
+from rmqclient.live.wipe import WipeRefused, mark, wipe
 from rmqclient.store.settings.lineage import begin_lineage, note_followed
 from rmqclient.store.settings.replica_mark import ReplicaMark, write_mark
 from rmqclient.store.settings.replication import Replication, Sync, write_replication
@@ -94,5 +94,14 @@ def test_a_cluster_and_a_directory_without_a_store_are_left_alone(tmp_path: Path
     assert (tmp_path / "lock").exists()
 
 
-def test_the_lock_goes_last_so_that_nobody_makes_a_store_of_what_is_left() -> None:
-    assert PARTS[-1] == "lock"
+def test_files_of_others_stay_also_in_directories_that_a_store_has(used: Path) -> None:
+    # Given a store with files of a project in it, also where the store has files of its own
+    others = [used / name for name in ("config/settings.py", "index/page.html", "commitlog/notes", "consumequeue/a/b")]
+    for each in others:
+        each.parent.mkdir(parents=True, exist_ok=True)
+        each.write_text("mine")
+
+    # When the store is wiped, then they are all that is left
+    wipe(used, is_named=True, is_sure=True)
+    left = [path for path in used.rglob("*") if path.is_file()]
+    assert sorted(left) == sorted([*others, used / "notes.txt"])

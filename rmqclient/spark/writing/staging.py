@@ -31,7 +31,7 @@ from rmqclient.store import StoreConfig
 from rmqclient.store.append import staged
 from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
-from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.inspect.reading import settings_of
 
 DIRECTORY = Path("spark", ".staging")
@@ -88,7 +88,7 @@ def stage(
     with store_errors(f"{temporary} cannot be written"):
         make_directory(temporary.parent)
         try:
-            with open(temporary, "xb", buffering=0, opener=_opened_for_owner) as file:
+            with open(temporary, "xb", buffering=0, opener=open_for_owner) as file:
                 for batch in batches:
                     _encode(stager, batch, topic, file)
                 stager.drain(lambda run: _write(file, run))
@@ -125,12 +125,6 @@ def _encode(stager: staged.Stager, batch: pa.RecordBatch, topic: str | None, fil
 def _write(file: Any, content: memoryview) -> None:
     while content:
         content = content[file.write(content) :]
-
-
-def _opened_for_owner(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags, OWN_FILE)
-    share_file(descriptor, Path(path).parent)
-    return descriptor
 
 
 def _queue_counts_of(root: Path) -> Callable[[str], int]:

@@ -5,19 +5,26 @@ On a small file system in memory, where room is what the mount says. Mounting ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from rmqclient.admin import Admin
 from rmqclient.store import Durability, Message, MessageStore, layout, open_store
 from rmqclient.store.errors import StoreFull
 from tests.support.host import small_disks
 from tests.support.oracle import reference
 from tests.support.oracle.views import bodies, published_records, queued_records, stored_bodies
 from tests.support.stores import SMALL, SPAN, TOPIC, abandon, appender_of, body_of, grant_of
+
+T = TypeVar("T")
 
 LOG_BYTES = 10 * SMALL.commit_log_file_bytes
 FILLER_BYTES = 5 * SMALL.commit_log_file_bytes
@@ -123,6 +130,58 @@ def test_a_store_on_a_full_disk_can_be_left_and_opened_again(small_disk: Path, f
         assert bodies(queued_records(again)) == sent
         assert [message.queue_offset for message in grant_of(again).take(2, SPAN)] == [1, 3]
     assert reference.check_store(root) == []
+
+
+def in_a_process(act: Callable[[Path], T], root: Path) -> T:
+    """Run in a process of its own, which maps nothing any more when this returns."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(act, root).result()
+
+
+def used(root: Path) -> list[bytes]:
+    """Fill a store whose files are old, and handle three messages; return the bodies."""
+    with open_store(root, SMALL, housekeeping=False) as store:
+        sent = fill(store)
+        grant = grant_of(store)
+        assert grant.acknowledge_offsets([message.queue_offset for message in grant.take(3, SPAN)])
+        for base in store.log_files.bases()[:-1]:
+            os.utime(store.log_files.path(base), (0, 0))
+    return sent
+
+
+def looked_at(root: Path) -> tuple[int, list[bytes]]:
+    """Open a store, and return where a group goes on and what there is."""
+    with open_store(root, create=False, housekeeping=False) as store:
+        return grant_of(store).take(1, SPAN)[0].queue_offset, bodies(queued_records(store))
+
+
+def cleaned(root: Path) -> None:
+    """Remove old files, as the command does."""
+    with Admin(root) as admin:
+        admin.clean(1)
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G90")
+@pytest.mark.parametrize("is_rebooted", [False, True])
+def test_a_closed_store_opens_without_a_free_block(small_disk: Path, filler: Path, is_rebooted: bool) -> None:
+    # Given a closed store with a group, a timer and old files, on a disk that is full to the last block
+    root = small_disk / "store"
+    sent = in_a_process(used, root)
+    if is_rebooted:
+        with (root / "shared").open("r+b") as shared:
+            shared.write(bytes(64))
+    fill_up(small_disk / "rest")
+
+    # When it is opened, looked at and cleaned, as commands do it
+    for _ in range(2):
+        assert in_a_process(looked_at, root) == (3, sent)
+    in_a_process(cleaned, root)
+
+    # Then there is room again, and senders go on
+    filler.unlink()
+    with open_store(root, housekeeping=False) as store:
+        appender_of(store).append(Message(TOPIC, b"after"))
 
 
 @pytest.mark.crash

@@ -6,13 +6,15 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from rmqclient.store.files.file_system import check_owner
@@ -136,3 +138,54 @@ def test_a_file_of_a_user_outside_of_the_group_is_planted(place: Path) -> None:
         said = as_user(ALICE, lambda status=status: check_owner(planted, status))  # type: ignore[misc]
         assert said.startswith("" if is_ours else "StoreUnusable: ")
         assert bool(said) is not is_ours
+
+
+@needs_root
+@pytest.mark.guarantee("G89")
+@pytest.mark.parametrize("mode", [0o700, 0o2770])
+def test_what_root_makes_in_the_store_of_another_user_belongs_to_that_user(place: Path, mode: int) -> None:
+    # Given a store of Alice that she has open or not
+    root = made(place, mode)
+    assert as_user(ALICE, lambda: send(root, "orders")) == ""
+
+    # When root looks at it, sends to it, makes topics and new files there, and moves groups
+    with Producer(root) as producer:
+        for number in range(3):
+            producer.send(Message("orders", bytes(1_000_000), keys=[str(number)]))
+        producer.send("mails", b"", delay=3600)
+        producer.create_topic("prices", 1, cleanup_policy="compact")
+    with Admin(root) as admin:
+        admin.clean()
+
+    # Then each file and directory is Alice's, and she goes on
+    strange = [path for path in (root, *root.rglob("*")) if path.stat().st_uid != ALICE]
+    assert strange == []
+    assert as_user(ALICE, lambda: send(root, "orders")) == ""
+
+
+@needs_root
+def test_a_send_of_root_beside_an_open_store_stops_nobody(place: Path) -> None:
+    root = made(place, 0o700)
+    read, write = os.pipe()
+    answered, answer = os.pipe()
+
+    def live_beside_root() -> None:
+        with Producer(root, config=StoreConfig.small()) as producer:
+            producer.send("orders", b"")
+            os.write(write, b".")
+            os.read(answered, 1)
+            for _ in range(40):  # into the files that root has made meanwhile
+                producer.send("orders", bytes(100_000))
+                producer.send("mails", b"")
+
+    ended: list[str] = []
+    alice = threading.Thread(target=lambda: ended.append(as_user(ALICE, live_beside_root)))
+    alice.start()
+    os.read(read, 1)
+    with Producer(root) as producer:
+        producer.send("mails", b"")
+        for _ in range(40):
+            producer.send("orders", bytes(100_000))
+    os.write(answer, b".")
+    alice.join()
+    assert ended == [""]
