@@ -111,7 +111,7 @@ def backfill(
     root = Path(target_store or store).absolute()
     wanted = Plan(os.fspath(store), tuple(topics), to, tuple(select), where, keep_queues, chunk, starting={}, ending={})
     plan = _settle(root / "spark" / f"{name}.backfill.json", wanted, options or {})
-    ledger = Ledger(root, name)
+    ledger = Ledger(root, name, to)
     chunks = list(_chunks(plan))
     written = rows = 0
     for number, (start, end) in enumerate(chunks):

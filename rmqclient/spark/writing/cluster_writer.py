@@ -3,8 +3,8 @@
 Tasks send their rows to the brokers themselves. What a broker has stored is there for every consumer at once, and
 cannot be taken back: brokers have no transaction over several messages. So if a task fails and is tried again, or runs
 twice, or a batch is run again after a kill, its rows are stored again. The copies of a row have the same message id,
-made of the application, the batch, the part and the row, if the rows come again in the same order. A reader drops the
-copies by it::
+made of the application, the topic, the batch, the part and the row, if the rows come again in the same order. A reader
+drops the copies by it::
 
     frame.dropDuplicates(["msg_id"])
 
@@ -33,7 +33,7 @@ from rmqclient.spark.cluster.clients import kept_client
 from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.writing.sending import RowSender
 from rmqclient.spark.writing.write_columns import check_columns
-from rmqclient.spark.writing.write_options import ClusterWriteOptions, parse_for_cluster
+from rmqclient.spark.writing.write_options import ClusterWriteOptions, keys_of, parse_for_cluster
 from rmqclient.store.append.staged import unique_prefix
 from rmqclient.store.threads.logs import Log
 
@@ -115,7 +115,7 @@ def _checked(options: Mapping[str, str], schema: StructType, *, streaming: bool)
 
 def _send(options: ClusterWriteOptions, application: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Sent:
     context = TaskContext.get()
-    prefix = unique_prefix(application, batch, 0 if context is None else context.partitionId())
+    prefix = unique_prefix(keys_of(application, options.topic), batch, 0 if context is None else context.partitionId())
     keep_objects()
     sender = RowSender(kept_client(options.url), options.group, prefix, options.topic)
     sender.send(rows)

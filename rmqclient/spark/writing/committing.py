@@ -40,6 +40,7 @@ from rmqclient.errors import BatchConflict
 from rmqclient.names import check_topic
 from rmqclient.spark.writing.ledger import Intent, Ledger, Page, content_of
 from rmqclient.spark.writing.staging import StagedPart
+from rmqclient.spark.writing.write_options import keys_of
 from rmqclient.store import Appender, MessageQueue, MessageStore, open_store
 from rmqclient.store.append import staged
 from rmqclient.store.errors import MessageRejected, NotFlushed
@@ -62,8 +63,20 @@ class Batch:
     application: str
     number: int
     parts: tuple[StagedPart, ...]
+    topic: str | None = None
+    """The topic of every row; None if rows name their topics."""
     is_named: bool = True
     """Whether an option names the application, so that it may commit batches again after its checkpoint was lost."""
+
+    @property
+    def keys(self) -> str:
+        """What the unique keys of the rows are made of, besides batch, part and row."""
+        return keys_of(self.application, self.topic)
+
+    @property
+    def name(self) -> str:
+        """The batch in words."""
+        return f"batch {self.number} of application {self.application!r}{_for(self.topic)}"
 
     @property
     def rows(self) -> int:
@@ -78,7 +91,7 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
     commits, and MessageRejected if a topic has fewer queues than the batch was staged for. Also raises as a send does:
     then the next commit of the application completes the batch.
     """
-    ledger = Ledger(root, batch.application)
+    ledger = Ledger(root, batch.application, batch.topic)
     with ledger.held(_LOCK_TIMEOUT_S), _opened(root, batch) as store:
         commit = _Commit(store, ledger, batch, flush=flush)
         page = commit.settle(ledger.read())
@@ -89,7 +102,7 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
             contents = _mapped(root, batch.parts)
             store.disk.check_room()
             parts = ledger.take_over(root, batch.number, batch.parts)
-            intent = Intent(batch.number, commit.durable_end(), parts)
+            intent = Intent(batch.number, commit.durable_end(), parts, batch.keys)
             page = ledger.announce(page, intent)
             page = commit.fulfil(page, intent, contents)
         ledger.clear()
@@ -105,7 +118,7 @@ def commit_unnamed(root: Path, batch: Batch, *, flush: bool) -> None:
             _make_topics(store, batch.parts)
             contents = _mapped(root, batch.parts)
             store.disk.check_room()
-            append_parts(store, batch.application, batch.number, contents)
+            append_parts(store, batch.keys, batch.number, contents)
             if flush:
                 _wait_until_flushed(store, store.state.published_to)
 
@@ -136,9 +149,8 @@ class _Commit:
             page = self._ledger.announce(page, intent)
         landed = self._landed(intent, end)
         _log.warning(
-            "application %s: batch %d was cut short with %d of %d rows in the log: completing it",
-            self._batch.application,
-            intent.batch,
+            "%s was cut short with %d of %d rows in the log: completing it",
+            self._name(intent),
             len(landed),
             intent.rows,
         )
@@ -149,7 +161,7 @@ class _Commit:
 
     def fulfil(self, page: Page, intent: Intent, contents: Contents, landed: staged.Landed | None = None) -> Page:
         """Append the rows that have not landed, flush, and mark the batch as done."""
-        append_parts(self._store, self._batch.application, intent.batch, contents, landed)
+        append_parts(self._store, intent.keys, intent.batch, contents, landed)
         if self._flush:
             _wait_until_flushed(self._store, self._store.state.published_to)
         return self._ledger.conclude(page, intent)
@@ -168,10 +180,10 @@ class _Commit:
         return landed
 
     def _name(self, intent: Intent) -> str:
-        return f"batch {intent.batch} of application {self._batch.application!r}"
+        return replace(self._batch, number=intent.batch).name
 
     def _prefix(self, intent: Intent, part: StagedPart) -> int:
-        return staged.unique_prefix(self._batch.application, intent.batch, part.part)
+        return staged.unique_prefix(intent.keys, intent.batch, part.part)
 
     def _missing(self, intent: Intent, landed: staged.Landed) -> Contents | None:
         """Return the parts with missing rows; None if a part is lost and no row of the batch has landed."""
@@ -195,7 +207,7 @@ class _Commit:
 
 
 def append_parts(
-    store: MessageStore, application: str, batch: int, contents: Contents, landed: staged.Landed | None = None
+    store: MessageStore, keys: str, batch: int, contents: Contents, landed: staged.Landed | None = None
 ) -> None:
     """Append the staged parts of a batch in order, except for the rows that have landed.
 
@@ -203,7 +215,7 @@ def append_parts(
     """
     appender = _appender(store)
     for part in sorted(contents):
-        staged.append(appender, contents[part], staged.unique_prefix(application, batch, part), landed)
+        staged.append(appender, contents[part], staged.unique_prefix(keys, batch, part), landed)
 
 
 def _opened(root: Path, batch: Batch) -> MessageStore:
@@ -265,22 +277,31 @@ def _first_whole(root: Path, parts: list[StagedPart]) -> staged.Mapping | None:
 
 
 def _check_same(batch: Batch, page: Page) -> None:
-    """Raise BatchConflict if a batch that is done comes again with other rows."""
+    """Raise BatchConflict if a batch that is done comes again with other rows, or if that cannot be told any more.
+
+    Spark runs only the newest batch of a query again. A query without a name may compute its rows anew then.
+    """
+    if not batch.rows and batch.number not in page.done:
+        return
     done = page.done.get(batch.number)
-    what = f"batch {batch.number} of application {batch.application!r}"
+    if done is not None and done.rows == batch.rows and done.content == content_of(batch.parts):
+        _log.info("%s is in the log already: its %d rows are not appended again", batch.name, batch.rows)
+        return
+    if done is not None and done.rows == batch.rows and not batch.is_named and batch.number == max(page.done):
+        _log.warning("%s comes again with other rows: the first rows stay, the new rows are not appended", batch.name)
+        return
     if done is None:
-        if batch.rows:
-            _log.warning("%s counts as written, as later batches are: its %d rows are not appended", what, batch.rows)
-        return
-    if done.rows == batch.rows and done.content == content_of(batch.parts):
-        _log.info("%s is in the log already: its %d rows are not appended again", what, batch.rows)
-        return
-    if done.rows == batch.rows and not batch.is_named:
-        _log.warning("%s comes again with other rows: the first rows stay, the new rows are not appended", what)
-        return
-    amount = f"{done.rows:,} rows" if done.rows != batch.rows else "other rows"
+        known = f"is older than those whose rows are remembered, {min(page.done)} to {max(page.done)}, and comes"
+    else:
+        known = (
+            f"was written with {f'{done.rows:,} rows' if done.rows != batch.rows else 'other rows'}, and comes again"
+        )
     raise BatchConflict(
-        f"{what} was written with {amount}, and comes again with {batch.rows:,}: nothing was written. If the "
-        "checkpoint was lost, so that batches begin elsewhere, go on under another txnAppId; if each run computes "
-        "other rows (random numbers, the present time), make every run compute the same rows"
+        f"{batch.name} {known} with {batch.rows:,}: nothing was written. If the "
+        "checkpoint was lost or copied, so that batches begin elsewhere, go on under another txnAppId; if each run "
+        "computes other rows (random numbers, the present time), make every run compute the same rows"
     )
+
+
+def _for(topic: str | None) -> str:
+    return "" if topic is None else f" for topic {topic!r}"

@@ -1,11 +1,16 @@
-"""Ledger: records which batches of one application are in the log, and which batch is being appended.
+"""Ledger: records which batches of one application for one topic are in the log, and which is being appended.
 
-``<store>/spark/<application>/ledger.json``::
+``<store>/spark/<application>/topics/<topic>/ledger.json``, and ``<store>/spark/<application>/ledger.json`` for batches
+whose rows name their topics::
 
-    {"format": 1,
-     "floor": 41,                                                     batches up to this one are done, and forgotten
+    {"format": 2,
+     "store": "0f6c...",                                              the identity of the store; null if it has none
+     "floor": 41,                                                     batches up to this one are forgotten
      "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred batches
-     "intent": {"batch": 43, "begin": 1048576, "parts": [...]}}       or null
+     "intent": {"batch": 43, "begin": 1048576, "parts": [...],        or null
+                "keys": "report/orders"}}                             what the unique keys of its rows are made of
+
+Format 1, of older versions, knew no topics and no store: its page is the first page of each topic of the application.
 
 Each change replaces the whole file durably: a kill leaves the old file or the new one. In the same directory, ``lock``
 lets one driver at a time commit, and ``batch-43/`` holds the staged parts of the intent, so that the next driver can
@@ -23,14 +28,19 @@ from typing import Any
 
 import orjson
 
+from rmqclient.errors import BatchConflict
 from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.directory_lock import directory_held
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.settings.document import replace_file
+from rmqclient.store.settings.identity import store_identity
 
-_FORMAT = 1
+_FORMAT = 2
+_OLDER_FORMAT = 1
 _KEPT = 100
+_FILE = "ledger.json"
+_TOPICS = "topics"
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ class Intent:
     batch: int
     begin: int
     parts: tuple[StagedPart, ...]
+    keys: str
+    """What the unique keys of its rows are made of, besides batch, part and row."""
 
     @property
     def rows(self) -> int:
@@ -70,7 +82,7 @@ class Page:
     intent: Intent | None = None
 
     def is_done(self, batch: int) -> bool:
-        """Return whether a batch is in the log, whether the page still lists it or not."""
+        """Return whether a batch is in the log, or may be: the page does not list the oldest ones any more."""
         return batch <= self.floor or batch in self.done
 
     def with_done(self, intent: Intent) -> Page:
@@ -87,12 +99,18 @@ def content_of(parts: tuple[StagedPart, ...]) -> int:
 
 
 class Ledger:
-    """The ledger of one application. Only the driver inside :meth:`held` changes it."""
+    """The ledger of an application for a topic; without a topic, for batches whose rows name their topics.
 
-    def __init__(self, root: Path, application: str) -> None:
-        self.directory = root / "spark" / application
-        self._path = self.directory / "ledger.json"
+    Only the driver inside :meth:`held` changes it.
+    """
+
+    def __init__(self, root: Path, application: str, topic: str | None) -> None:
+        self._root = root
         self._application = application
+        above = root / "spark" / application
+        self.directory = above if topic is None else above / _TOPICS / topic
+        self._path = self.directory / _FILE
+        self._older = above / _FILE
 
     @contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
@@ -100,8 +118,8 @@ class Ledger:
         if not self.directory.is_dir():
             with store_errors(f"{self.directory} cannot be made"):
                 make_directory(self.directory)
-                sync_directory(self.directory.parent)
-                sync_directory(self.directory.parent.parent)
+                for above in self.directory.relative_to(self._root).parents:
+                    sync_directory(self._root / above)
         busy = (
             f"another driver has been committing a batch of application {self._application!r} for {timeout_s:g} s: "
             "give each query or job a txnAppId of its own, or stop one of them"
@@ -110,17 +128,30 @@ class Ledger:
             yield
 
     def read(self) -> Page:
-        """Return the content of the ledger. Raises StoreCorrupt."""
-        try:
-            text = self._path.read_bytes()
-        except FileNotFoundError:
-            return Page()
-        try:
-            return _page(orjson.loads(text))
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreCorrupt(
-                self._path, 0, f"not a ledger of batches ({error!r}): restore it, or give the query another txnAppId"
-            ) from None
+        """Return the content of the ledger. Raises StoreCorrupt, and BatchConflict if it is of another store."""
+        for path in (self._path, self._older):
+            try:
+                text = path.read_bytes()
+            except FileNotFoundError:
+                continue
+            try:
+                document = orjson.loads(text)
+                if path == self._path or document["format"] == _OLDER_FORMAT:
+                    self._check_store(document.get("store"))
+                    return _page(document, self._application)
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StoreCorrupt(
+                    path, 0, f"not a ledger of batches ({error!r}): restore it, or give the query another txnAppId"
+                ) from None
+        return Page()
+
+    def _check_store(self, kept: str | None) -> None:
+        found = store_identity(self._root)
+        if kept is not None and found is not None and kept != found:
+            raise BatchConflict(
+                f"{self._path} is the ledger of another store, with the identity {kept}; {self._root} has {found}. Its "
+                f"batches are not in this log: remove {self.directory} to write them, or bring the other store back"
+            )
 
     def announce(self, page: Page, intent: Intent) -> Page:
         """Record durably that the batch is being appended: from here on it consists of the parts of the intent."""
@@ -154,7 +185,7 @@ class Ledger:
         for path in self.directory.iterdir():
             if path.name.startswith("batch-"):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.name not in {"lock", self._path.name}:
+            elif path.name not in {"lock", _FILE, _TOPICS}:
                 path.unlink(missing_ok=True)
 
     def _write(self, page: Page) -> Page:
@@ -162,19 +193,24 @@ class Ledger:
             "batch": page.intent.batch,
             "begin": page.intent.begin,
             "parts": [part.as_json() for part in page.intent.parts],
+            "keys": page.intent.keys,
         }
         done = {
             str(batch): {"rows": entry.rows, "content": entry.content} for batch, entry in sorted(page.done.items())
         }
-        document = {"format": _FORMAT, "floor": page.floor, "done": done, "intent": intent}
+        store = store_identity(self._root)
+        document = {"format": _FORMAT, "store": store, "floor": page.floor, "done": done, "intent": intent}
         replace_file(self._path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
         return page
 
 
-def _page(document: dict[str, Any]) -> Page:
-    if document["format"] != _FORMAT:
+def _page(document: dict[str, Any], application: str) -> Page:
+    if document["format"] not in (_OLDER_FORMAT, _FORMAT):
         raise ValueError(f"its format is {document['format']}, not {_FORMAT}")
     done = {int(batch): Done(entry["rows"], entry["content"]) for batch, entry in document["done"].items()}
     found = document["intent"]
-    parts = tuple(StagedPart.from_json(part) for part in found["parts"]) if found else ()
-    return Page(document["floor"], done, Intent(found["batch"], found["begin"], parts) if found else None)
+    if not found:
+        return Page(document["floor"], done)
+    parts = tuple(StagedPart.from_json(part) for part in found["parts"])
+    intent = Intent(found["batch"], found["begin"], parts, found.get("keys", application))
+    return Page(document["floor"], done, intent)

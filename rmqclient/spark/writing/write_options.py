@@ -6,8 +6,9 @@ option         default    meaning
 path           required   directory of the store, made if it does not exist: ``.save("./store")``; or the URL of a
                           cluster, ``rocketmq://host:9876``
 topic          column     topic of every row; overrides the column ``topic``
-txnAppId       query id   name under which batches are remembered. A new query, or another run of a batch job, with the
-                          same name adds no batch twice. 1 to 127 of the characters ``% a-z A-Z 0-9 _ -``
+txnAppId       query id   name under which the batches of a topic are remembered. A new query, or another run of a
+                          batch job, with the same name adds no batch twice. 1 to 127 of the characters
+                          ``% a-z A-Z 0-9 _ -``
 txnVersion     none       number of a batch write under that name, named as in Delta; not for a stream, which numbers
                           its batches itself
 flush          commit     ``commit``: rows are on the disk when the batch is committed. ``none``: rows are in the page
@@ -56,6 +57,11 @@ class ClusterWriteOptions:
     application: str | None = None
     version: int | None = None
     group: str = DEFAULT_GROUP
+
+
+def keys_of(application: str, topic: str | None) -> str:
+    """Return what the unique keys of rows are made of, besides batch, part and row; two topics have none in common."""
+    return application if topic is None else f"{application}/{topic}"
 
 
 def is_for_cluster(given: Mapping[str, str]) -> bool:

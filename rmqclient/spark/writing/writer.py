@@ -94,7 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
             batch = Batch(self._staging.run, 0, parts)
             commit_unnamed(options.root, batch, flush=options.flush)
         else:
-            commit_once(options.root, Batch(options.application, options.version, parts), flush=options.flush)
+            batch = Batch(options.application, options.version, parts, options.topic)
+            commit_once(options.root, batch, flush=options.flush)
         self._staging.remove(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -131,7 +132,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         application = options.application or next((each.query_id for each in written if each.query_id), None)
         if application is not None:
             parts = tuple(each.staged for each in written)
-            batch = Batch(application, batchId, parts, is_named=options.application is not None)
+            batch = Batch(application, batchId, parts, options.topic, is_named=options.application is not None)
             commit_once(options.root, batch, flush=options.flush)
         elif written:
             raise ValueError(

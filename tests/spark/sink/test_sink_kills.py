@@ -227,16 +227,19 @@ def check(
 
 
 def ledger_of(root: Path) -> dict[str, dict[str, int]]:
-    return dict(orjson.loads((root / "spark/app/ledger.json").read_bytes()))
+    return dict(orjson.loads((root / "spark/app/topics/out/ledger.json").read_bytes()))
 
 
 def leftovers(root: Path) -> list[str]:
     """Return what lies in the sink's directories and should not be there after a commit."""
     kept = {"ledger.json", "lock"}
     staged = (root / "spark/.staging").iterdir()
-    return [*(path.name for path in (root / "spark/app").iterdir() if path.name not in kept), *map(str, staged)]
+    return [
+        *(path.name for path in (root / "spark/app/topics/out").iterdir() if path.name not in kept),
+        *map(str, staged),
+    ]
 
 
 def tear(root: Path) -> None:
-    for path in (root / "spark/app").glob("batch-*/*"):
+    for path in (root / "spark/app/topics/out").glob("batch-*/*"):
         path.write_bytes(path.read_bytes()[:-1] + b"?")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -72,17 +73,67 @@ def test_a_batch_write_with_a_version_is_done_once_and_one_without_each_time(tmp
     assert len(rows_of(tmp_path / "s", "each")) == 20
 
 
-def test_old_entries_are_forgotten_and_their_batches_count_as_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.guarantee("G25")
+@pytest.mark.parametrize("name", [{}, {"txnappid": "mine"}], ids=["a query", "a name"])
+def test_numbers_that_begin_again_are_refused_where_their_rows_are_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: dict[str, str]
 ) -> None:
+    # Given more batches than are remembered
     monkeypatch.setattr(ledger, "_KEPT", 3)
     for number in range(6):
-        stream(tmp_path / "s", number, numbered(1, number))
-    page = orjson.loads((tmp_path / "s/spark/q/ledger.json").read_bytes())
-    assert (page["floor"], list(page["done"])) == (2, ["3", "4", "5"])
-    for number in (0, 2, 3, 5):
-        stream(tmp_path / "s", number, numbered(1, number))
+        stream(tmp_path / "s", number, numbered(1, number), **name)
+    # When remembered ones come again, then nothing is added
+    for number in (3, 5):
+        stream(tmp_path / "s", number, numbered(1, number), **name)
+    # When old numbers come, with the same rows or others, then they are refused
+    for number, first in ((0, 0), (2, 100)):
+        with pytest.raises(BatchConflict, match=rf"batch {number} .* remembered, 3 to 5"):
+            stream(tmp_path / "s", number, numbered(1, first), **name)
     assert bodies(rows_of(tmp_path / "s")) == list(range(6))
+
+
+@pytest.mark.guarantee("G25")
+def test_each_topic_has_batches_of_its_own_as_after_a_checkpoint_was_copied(tmp_path: Path) -> None:
+    for topic in ("a", "b"):
+        stream(tmp_path / "s", 0, numbered(10), topic=topic)
+        write(tmp_path / "s", numbered(10, 10), topic=topic, txnappid="job", txnversion="1")
+        assert bodies(rows_of(tmp_path / "s", topic)) == list(range(20))
+
+
+@pytest.mark.guarantee("G25")
+def test_only_the_newest_batch_of_a_query_may_come_again_with_other_rows(tmp_path: Path) -> None:
+    for number in range(2):
+        stream(tmp_path / "s", number, numbered(5, 5 * number))
+    stream(tmp_path / "s", 1, numbered(5, 50))
+    with pytest.raises(BatchConflict, match=r"batch 0 .* other rows"):
+        stream(tmp_path / "s", 0, numbered(5, 60))
+    assert bodies(rows_of(tmp_path / "s")) == list(range(10))
+
+
+@pytest.mark.guarantee("G25")
+def test_the_ledger_of_another_store_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        stream(tmp_path / name, 0, numbered(5))
+    shutil.rmtree(tmp_path / "other/spark")
+    shutil.copytree(tmp_path / "one/spark", tmp_path / "other/spark")
+    with pytest.raises(BatchConflict, match="the ledger of another store"):
+        stream(tmp_path / "other", 0, numbered(5))
+
+
+@pytest.mark.guarantee("G25")
+def test_batches_that_an_older_version_wrote_are_remembered(tmp_path: Path) -> None:
+    # Given the ledger of an older version, which knew no topics
+    stream(tmp_path / "s", 0, numbered(5))
+    directory = tmp_path / "s/spark/q"
+    page = orjson.loads((directory / "topics/out/ledger.json").read_bytes())
+    del page["store"]
+    (directory / "ledger.json").write_bytes(orjson.dumps(page | {"format": 1}))
+    shutil.rmtree(directory / "topics")
+    # When its last batch comes again, and the next one
+    stream(tmp_path / "s", 0, numbered(5))
+    stream(tmp_path / "s", 1, numbered(5, 5))
+    # Then each row is there once
+    assert bodies(rows_of(tmp_path / "s")) == list(range(10))
 
 
 @pytest.mark.guarantee("G25")
@@ -96,7 +147,7 @@ def test_what_two_attempts_of_a_part_staged_is_appended_once_and_nothing_stays(t
     StreamWriter(given, schema_of(batch), overwrite=False).commit([second], 0)
     assert bodies(rows_of(tmp_path / "s")) == list(range(100))
     assert left_in_staging(tmp_path / "s") == []
-    assert sorted(path.name for path in (tmp_path / "s/spark/q").iterdir()) == ["ledger.json", "lock"]
+    assert sorted(path.name for path in (tmp_path / "s/spark/q/topics/out").iterdir()) == ["ledger.json", "lock"]
 
 
 @pytest.mark.guarantee("G26")
@@ -160,7 +211,7 @@ def test_a_second_driver_of_the_same_application_is_told(tmp_path: Path, monkeyp
     stream(tmp_path / "s", 0, numbered(1), txnappid="mine")
     monkeypatch.setattr(committing, "_LOCK_TIMEOUT_S", 0.05)
     with (
-        ledger.Ledger(tmp_path / "s", "mine").held(1),
+        ledger.Ledger(tmp_path / "s", "mine", "out").held(1),
         pytest.raises(StoreBusy, match=r"another driver .* application 'mine' .* txnAppId of its own"),
     ):
         stream(tmp_path / "s", 1, numbered(1, 1), txnappid="mine")

@@ -126,7 +126,8 @@ def test_a_stream_is_written_once_beside_a_producer_and_its_query_is_told_to_tas
         query = run_stream(spark, tmp_path / "in", root, checkpoint)
         producer.send(Message("beside", b"2"))
     assert all_of(served(root)) == Counter(range(10_000))
-    assert (root / "spark" / query.id / "ledger.json").exists()  # its name came from the task: internal to Spark
+    ledger = root / "spark" / query.id / "topics/out/ledger.json"
+    assert ledger.exists()  # its name came from the task: internal to Spark
 
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()  # as if the driver had died before Spark noted the commit: the batch comes again
