@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -119,6 +119,10 @@ class ArchivedView:
         self.refresh()
         known = self._queues.get(queue)
         return range(known.min_offset, known.max_offset) if known is not None else range(0)
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
+        """Return what :meth:`offsets` returns of each queue."""
+        return {queue: self.offsets(queue) for queue in queues}
 
     def log_range(self) -> range:
         """Return the commit log offsets from the oldest archived byte to the end of the newest file."""
@@ -240,7 +244,14 @@ class JointView:
 
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets from the oldest archived message to the newest one of the store."""
-        local, archived = self._local.offsets(queue), self._archived.offsets(queue)
+        return self._offsets(queue, self._local.offsets(queue))
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
+        """Return what :meth:`offsets` returns of each queue, by one look at the store."""
+        return {queue: self._offsets(queue, local) for queue, local in self._local.ranges(queues).items()}
+
+    def _offsets(self, queue: MessageQueue, local: range) -> range:
+        archived = self._archived.offsets(queue)
         if self._is_new_gap(queue, archived, local):
             archived = self._archived.offsets(queue)
         self._local_from[queue] = local.start

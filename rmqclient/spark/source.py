@@ -15,12 +15,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqclient.spark.reading.batch_reader import BatchReader
+from rmqclient.spark.reading.batch_reader import BatchReader, Present, present
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.reading.stream_reader import StreamReader
-from rmqclient.spark.scan import offsets, read_options
+from rmqclient.spark.scan import read_options
 from rmqclient.spark.scan.columns import check_schema, schema_of, schema_with
-from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.writing.write_options import is_for_cluster
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
@@ -70,7 +69,7 @@ class RmqDataSource(DataSource):
         return StreamWriter(self.options, schema, overwrite)
 
 
-def _present(options: Mapping[str, str]) -> Ranges | None:
+def _present(options: Mapping[str, str]) -> Present | None:
     """Return the offsets that the selected queues of a read have now, at which its DataFrame stays.
 
     None for a write, and for a read that cannot be made: its reader raises the error.
@@ -79,6 +78,6 @@ def _present(options: Mapping[str, str]) -> Ranges | None:
         return None
     try:
         asked = read_options.parse(options, streaming=False)
-        return offsets.available(open_place(asked), asked.selection)
+        return present(asked, open_place(asked))
     except Exception:  # noqa: BLE001 - of any kind: a stream, which has other options, or an error that is raised later
         return None

@@ -9,7 +9,7 @@ A queue ends with its last entry; each entry was written after its record. In an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -51,6 +51,9 @@ class View(Protocol):
 
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets of the messages that are there now; empty for a queue that is not known."""
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
+        """Return what :meth:`offsets` returns of each queue, all of one moment where the files are local."""
 
     def log_range(self) -> range:
         """Return the commit log offsets from the oldest byte to the end of what may be looked at now."""
@@ -94,7 +97,14 @@ class LocalView:
 
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets of the messages that are there now; empty for a queue that is not known."""
+        return self._offsets(queue, self.log_range())
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
+        """Return what :meth:`offsets` returns of each queue, by one look at the end of the log."""
         log = self.log_range()
+        return {queue: self._offsets(queue, log) for queue in queues}
+
+    def _offsets(self, queue: MessageQueue, log: range) -> range:
         consume_queue = self._consume_queues[queue]
         try:
             stop = consume_queue.end_below(log.stop)

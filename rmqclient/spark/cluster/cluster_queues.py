@@ -6,7 +6,7 @@ keeps its connections for the next task or micro-batch that reads the same clust
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -45,9 +45,12 @@ class ClusterQueues:
         """Return the readable queues of these topics on all brokers that are registered now."""
         return sorted(queue for topic in topics for queue in self._asking.queues(topic))
 
-    def offsets(self, queue: MessageQueue) -> range:
-        """Ask the broker for the limits of a queue."""
-        return self._asking.offsets(queue)
+    def identity(self) -> None:
+        """Return None: brokers have no identity that a client can ask for."""
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> Ranges:
+        """Ask the brokers for the limits of each queue."""
+        return {queue: self._asking.offsets(queue) for queue in queues}
 
     def offset_by_time(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
         """Search by halves, from the store times in records."""

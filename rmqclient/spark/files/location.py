@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqclient.archive.view import open_view
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.inspect.view import View
+from rmqclient.store.settings.identity import store_identity
 
 
 class Location(NamedTuple):
@@ -30,6 +31,10 @@ class Location(NamedTuple):
         """
         options = dict(self.archive_options)
         return open_view(self.path, self.archive, options, may_be_elsewhere=may_be_elsewhere)
+
+    def identity(self) -> str | None:
+        """Return the identity of the store in the directory; None if it has none, or if this is no directory."""
+        return None if "://" in self.path else store_identity(Path(self.path))
 
 
 _MOST_KEPT = 8

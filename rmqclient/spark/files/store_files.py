@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -27,8 +27,9 @@ of the time less when its pages are still there; every other process keeps a qua
 class StoreFiles:
     """The files that a view reads. See :class:`rmqclient.spark.scan.place.Place` for the methods."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, identity: str | None = None) -> None:
         self._view = view
+        self._identity = identity
 
     def topics(self) -> list[str]:
         """Return the topics that have a queue."""
@@ -38,9 +39,13 @@ class StoreFiles:
         """Return the queues that have messages, or had some."""
         return [queue for queue in self._view.queues() if queue.topic in topics]
 
-    def offsets(self, queue: MessageQueue) -> range:
-        """Return the offsets that have messages now."""
-        return self._view.offsets(queue)
+    def identity(self) -> str | None:
+        """Return the identity of the store; None for an archive alone, and for a store that a broker made."""
+        return self._identity
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> Ranges:
+        """Return the offsets that have messages now, by one look at the store."""
+        return self._view.ranges(queues)
 
     def offset_by_time(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
         """Search by halves, from the store times in records."""
@@ -77,7 +82,8 @@ class StoreFiles:
 
 def store_files(options: ReadOptions) -> StoreFiles:
     """Return the files that the options name, for the driver. Raises as :func:`rmqclient.archive.view.open_view`."""
-    return StoreFiles(Location.of(options).open())
+    location = Location.of(options)
+    return StoreFiles(location.open(), location.identity())
 
 
 def kept_store_files(options: ReadOptions) -> StoreFiles:

@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqclient.errors import DataLost
 from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.scan import offsets
-from rmqclient.spark.scan.place import Split
+from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
+
+
+class Present(NamedTuple):
+    """The offsets that each selected queue has at some time, and the identity of the store."""
+
+    store: str | None
+    ranges: Ranges
+
+
+def present(options: ReadOptions, place: Place) -> Present:
+    """Return what there is now. Raises as :func:`rmqclient.spark.scan.offsets.selected`."""
+    return Present(place.identity(), offsets.available(place, options.selection))
 
 
 class BatchReader(DataSourceReader):
     """Reads the ranges of queues that the options name."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, there: Ranges | None = None) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, there: Present | None = None) -> None:
         self.options = options
         self.schema = schema
         self._there = there
-        """The offsets that each selected queue had when the DataFrame was made; None: those it has now."""
+        """What there was when the DataFrame was made; None: what there is now."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the share of each task. Raises as :mod:`rmqclient.spark.scan.offsets`."""
         place = open_place(self.options)
-        there = offsets.available(place, self.options.selection) if self._there is None else self._there
-        start = offsets.starting(place, there, self.options)
-        wanted = offsets.between(start, offsets.ending(place, there, self.options))
+        there = present(self.options, place) if self._there is None else self._there
+        now = place.identity()
+        if now is not None and there.store is not None and now != there.store:
+            raise DataLost(
+                f"{self.options.path} holds another store than when this DataFrame was made: make it anew by load()"
+            )
+        start = offsets.starting(place, there.ranges, self.options)
+        wanted = offsets.between(start, offsets.ending(place, there.ranges, self.options))
         return place.plan(self.options.where.apply(wanted), self.schema.names, self.options) or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

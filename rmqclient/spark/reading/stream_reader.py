@@ -6,6 +6,8 @@
   changed by then.
 - A queue or a topic that appears later is read from its first message on.
 - With ``Trigger.AvailableNow`` a query reads the messages that exist when it starts, in batches of the limited size.
+- A checkpoint has the identity of the store. If another store stands at its path, reading raises DataLost; with
+  ``failOnDataLoss=false`` it is read from its first message on. Checkpoints of older versions do not tell the store.
 - If retention removed messages before they were read, or the store ends below an offset that was read before, reading
   raises DataLost. With ``failOnDataLoss=false`` reading goes on with the oldest message that exists.
 - ``commitGroup`` copies the progress of the query into the offsets of a group, so that its lag can be watched. The
@@ -38,7 +40,7 @@ from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.place import Place, Split
-from rmqclient.spark.scan.queue_json import from_json, to_json
+from rmqclient.spark.scan.queue_json import from_json, store_of, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.errors import QueueError
@@ -62,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offsets at which a new query begins, the same at each call. Raises ValueError, DataLost."""
         if self._initial is None:
             place = open_place(self.options)
-            self._initial = to_json(offsets.starting(place, self._available(place), self.options))
+            self._initial = to_json(offsets.starting(place, self._available(place), self.options), place.identity())
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -79,10 +81,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offsets at which the next micro-batch ends. Raises DataLost."""
-        begin = from_json(start)
         if self._is_to_be_written_down(start):
             return start
         place = open_place(self.options)
+        begin = from_json(start) if self._is_of(place, start) else {}
         there = self._available(place)
         latest = self._until_target(begin, self._not_behind(begin, _ends(there)))
         if not isinstance(limit, ReadAllAvailable):
@@ -93,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             latest = self._limited(place, waiting, latest)
         if latest != begin:
             self._last_batch_at = time.monotonic()
-        return to_json(latest)
+        return to_json(latest, place.identity())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the present end of each queue, from which Spark reports the lag of the query."""
@@ -103,7 +105,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the share of each task of a micro-batch. Raises DataLost."""
         loss = self.options.fail_on_data_loss
         place = open_place(self.options)
-        there = offsets.kept(place, from_json(start), from_json(end), fail_on_data_loss=loss)
+        if not self._is_of(place, end):
+            return []
+        begin = from_json(start) if store_of(start) in (None, store_of(end)) else {}
+        there = offsets.kept(place, begin, from_json(end), fail_on_data_loss=loss)
         return place.plan(self.options.where.apply(there), self.schema.names, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -135,6 +140,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _available(self, place: Place) -> Ranges:
         return offsets.available(place, self.options.selection, may_come=True)
+
+    def _is_of(self, place: Place, checkpoint: dict[str, Any]) -> bool:
+        """Return whether offsets are of the store that is there now, as far as they tell. Raises DataLost."""
+        kept, found = store_of(checkpoint), place.identity()
+        if kept is None or found is None or kept == found:
+            return True
+        what = f"{self.options.path} holds another store, {found}, than the one that was read, {kept}"
+        if self.options.fail_on_data_loss:
+            raise DataLost(
+                f"{what}: its offsets mean other messages. Begin with a new checkpoint, bring that store back, or set "
+                "the option failOnDataLoss to false to read this one from its first message on"
+            )
+        _log.warning("%s; reading this one from its first message on because failOnDataLoss=false", what)
+        return False
 
     def _is_to_be_written_down(self, start: dict[str, Any]) -> bool:
         """Return True once if this is the start of a new query and a queue begins at an offset other than 0."""

@@ -50,7 +50,7 @@ def selected(place: Place, selection: Selection, *, may_come: bool = False) -> l
 
 def available(place: Place, selection: Selection, *, may_come: bool = False) -> Ranges:
     """Return the range of offsets that each selected queue has now. Raises as :func:`selected`."""
-    return {queue: place.offsets(queue) for queue in selected(place, selection, may_come=may_come)}
+    return place.ranges(selected(place, selection, may_come=may_come))
 
 
 def starting(place: Place, there: Ranges, options: ReadOptions) -> Offsets:
@@ -94,8 +94,10 @@ def kept(place: Place, start: Offsets, end: Offsets, *, fail_on_data_loss: bool)
     ``fail_on_data_loss`` is set.
     """
     found = {}
-    for queue, offsets in between(start, end).items():
-        there = place.offsets(queue)
+    wanted = between(start, end)
+    present = place.ranges(wanted)
+    for queue, offsets in wanted.items():
+        there = present[queue]
         begin = max(offsets.start, there.start)
         if begin > offsets.start and fail_on_data_loss:
             raise removed(queue, offsets.start, min(there.start, offsets.stop), there)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -42,8 +42,11 @@ class Place(Protocol):
     def queues(self, topics: Collection[str]) -> list[MessageQueue]:
         """Return the queues of these topics, sorted. A topic that does not exist has no queue."""
 
-    def offsets(self, queue: MessageQueue) -> range:
-        """Return the queue offsets of the messages that exist now; empty for a queue that does not exist."""
+    def identity(self) -> str | None:
+        """Return which store this is, also after it was moved or promoted; None if that is not known."""
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> Ranges:
+        """Return the offsets of the messages that exist now, by queue; empty for a queue that does not exist."""
 
     def offset_by_time(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
         """Return the first of the ``known`` offsets whose message was stored at that time or later; else their end."""

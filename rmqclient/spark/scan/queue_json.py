@@ -4,6 +4,8 @@
 
     {"orders": {"0": 23, "1": 42}}                                       a store: topic, queue id
     {"orders": {"broker-a": {"0": 23}, "broker-b": {"0": 42}}}           a cluster: topic, broker name, queue id
+
+A checkpoint of a store also has the identity of that store, under ``@store``, which no topic can be named.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from rmqclient.store import MessageQueue
 
 Document: TypeAlias = dict[str, Any]
 
+STORE = "@store"
+
 _QUEUE_ID = re.compile(r"\d{1,9}")
 
 
-def to_json(offsets: Offsets) -> Document:
-    """Return offsets as the JSON of a checkpoint, sorted."""
-    found: Document = {}
+def to_json(offsets: Offsets, store: str | None = None) -> Document:
+    """Return offsets as the JSON of a checkpoint, sorted, with the identity of their store if it is known."""
+    found: Document = {} if store is None else {STORE: store}
     for queue in sorted(offsets):
         of_topic = found.setdefault(queue.topic, {})
         of_broker = of_topic.setdefault(queue.broker_name, {}) if queue.broker_name else of_topic
@@ -43,9 +47,17 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
     return found
 
 
+def store_of(document: Mapping[str, Any]) -> str | None:
+    """Return the identity of the store that the offsets are of; None if the JSON does not tell, as older ones do."""
+    found = document.get(STORE)
+    return found if isinstance(found, str) else None
+
+
 def by_broker(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield topic, broker name and what the document says of its queues; the name is empty for a store."""
     for topic, inner in document.items():
+        if topic == STORE:
+            continue
         if isinstance(inner, dict) and inner and all(isinstance(each, dict | list) for each in inner.values()):
             for broker_name, numbers in inner.items():
                 yield topic, broker_name, numbers

@@ -151,7 +151,7 @@ def test_staged_rows_that_a_power_cut_tore_come_from_the_replay_when_it_has_the_
     assert drivers.run(Order(str(root), 0, step="APPEND_FINISHED", passes=2)) == "killed"
     tear(root)
     answer = drivers.run(Order(str(root), 0, variant="!"))
-    assert answer.startswith("BatchConflict: batch 0 of application 'app' was cut short by a power cut, with ")
+    assert answer.startswith("BatchConflict: batch 0 of application 'app' for topic 'out' was cut short by a power cut")
     assert "this commit has other rows or another order" in answer
     assert "this commit has batch 1" in drivers.run(Order(str(root), 1))
     assert drivers.run(Order(str(root), 0)) == "done"
@@ -178,7 +178,7 @@ def test_a_batch_whose_beginning_retention_removed_is_refused_when_rows_are_miss
     begin = store.state.min_offset
     store.state.min_offset = ledger_of(root)["intent"]["begin"] + 1
     answer = drivers.run(Order(str(root), 1))
-    assert answer.startswith("BatchConflict: batch 1 of application 'app' was cut short, and it is unknown which")
+    assert answer.startswith("BatchConflict: batch 1 of application 'app' for topic 'out' was cut short, and it is")
     assert "remove " in answer
     store.state.min_offset = begin
     assert drivers.run(Order(str(root), 1)) == "done"

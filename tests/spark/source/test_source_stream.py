@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqclient.consuming.pull_consumer import PullConsumer
+from rmqclient.spark.scan.queue_json import STORE
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.inspect.view import LocalView
 from rmqclient.workers.cli import rmq
@@ -67,7 +68,7 @@ class Query:
         """Return where a batch ends, by the checkpoint."""
         text = (self.directory / "checkpoint" / "offsets" / str(batch)).read_text(encoding="utf-8")
         found: dict[str, dict[str, int]] = json.loads(text.splitlines()[-1])
-        return found
+        return {topic: ends for topic, ends in found.items() if topic != STORE}
 
     def places(self) -> list[tuple[str, int, int]]:
         """Return topic, queue id and offset of every row of the sink, sorted."""

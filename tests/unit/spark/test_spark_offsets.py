@@ -146,7 +146,7 @@ def test_an_offset_that_is_not_there_is_data_loss_or_the_nearest_one(place: Plac
         read(passed, subscribe="orders", startingOffsets=first)
     assert read(place, subscribe="orders", endingOffsets=far, failOnDataLoss="false") == {ORDERS: range(120)}
     found = read(passed, subscribe="orders", startingOffsets=first, failOnDataLoss="false")
-    assert found == {ORDERS: passed.offsets(ORDERS)}
+    assert found == {ORDERS: passed.ranges([ORDERS])[ORDERS]}
 
 
 def times_of(root: Path) -> list[int]:
@@ -200,7 +200,7 @@ def test_times_by_queue_name_each_queue_that_is_read(place: Place) -> None:
 
 
 def test_messages_removed_before_they_were_read_are_data_loss(passed: Place) -> None:
-    there = passed.offsets(ORDERS)
+    there = passed.ranges([ORDERS])[ORDERS]
     start, end = {ORDERS: there.start - 5}, {ORDERS: there.stop}
     with pytest.raises(
         DataLost,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rmqclient.errors import DataLost
 from rmqclient.spark.reading import stream_reader
 from rmqclient.spark.reading.stream_reader import StreamReader
 from rmqclient.spark.scan.columns import schema_of
+from rmqclient.spark.scan.queue_json import STORE
 from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at
@@ -63,6 +65,11 @@ def latest(found: StreamReader, start: dict[str, Any], limit: ReadLimit | None =
     return found.latestOffset(start, found.getDefaultReadLimit() if limit is None else limit)
 
 
+def offsets_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Return the offsets of a checkpoint alone."""
+    return {name: value for name, value in checkpoint.items() if name != STORE}
+
+
 def taken(found: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> int:
     """Return how many rows Spark gets of a batch."""
     return sum(batch.num_rows for split in found.partitions(start, end) for batch in found.read(split))
@@ -84,8 +91,8 @@ def batches(found: StreamReader) -> list[int]:
 
 
 def test_a_new_query_begins_at_the_earliest_or_the_latest_offset(store: MessageStore) -> None:
-    assert reader(store).initialOffset() == {"orders": {"0": 0}, "payments": {"0": 0, "1": 0}}
-    assert reader(store, startingOffsets="latest").initialOffset() == {
+    assert offsets_of(reader(store).initialOffset()) == {"orders": {"0": 0}, "payments": {"0": 0, "1": 0}}
+    assert offsets_of(reader(store, startingOffsets="latest").initialOffset()) == {
         "orders": {"0": 120},
         "payments": {"0": 30, "1": 30},
     }
@@ -135,7 +142,7 @@ def test_a_topic_that_comes_later_is_read_from_its_first_message(store: MessageS
         appender.append(Message(topic, b"x"))
     end = latest(found, start)
     assert sum(end["returns"].values()) == 3
-    assert set(end) == {"orders", "returns"}
+    assert set(offsets_of(end)) == {"orders", "returns"}
     assert taken(found, start, end) == 3
 
 
@@ -156,7 +163,7 @@ def test_the_limits_are_told_to_spark(store: MessageStore) -> None:
 def test_a_batch_has_so_many_messages(store: MessageStore) -> None:
     assert batches(reader(store, maxOffsetsPerTrigger=50)) == [50, 50, 50, 30]
     found = reader(store, maxOffsetsPerTrigger=30)
-    assert latest(found, found.initialOffset()) == {"orders": {"0": 20}, "payments": {"0": 5, "1": 5}}
+    assert offsets_of(latest(found, found.initialOffset())) == {"orders": {"0": 20}, "payments": {"0": 5, "1": 5}}
 
 
 def test_a_batch_has_about_so_many_bytes(store: MessageStore) -> None:
@@ -167,7 +174,7 @@ def test_a_batch_has_about_so_many_bytes(store: MessageStore) -> None:
     while start != end:
         offsets = {
             MessageQueue(topic, int(queue_id)): range(start[topic][queue_id], stop)
-            for topic, ends in end.items()
+            for topic, ends in offsets_of(end).items()
             for queue_id, stop in ends.items()
         }
         sizes.append(sum(entry_at(view, queue, each).size for queue, wanted in offsets.items() for each in wanted))
@@ -279,7 +286,7 @@ def test_a_store_that_ends_below_what_was_read_is_told_or_waited_for(store: Mess
     with pytest.raises(DataLost, match=r"queue 0 of orders was read up to 125 and ends at 120 now: .* new checkpoint"):
         latest(reader(store), begun)
     waiting = reader(store, failOnDataLoss="false")
-    assert latest(waiting, begun) == begun, "offsets that went back would be read again by Spark"
+    assert offsets_of(latest(waiting, begun)) == begun, "offsets that went back would be read again by Spark"
     send(store, "orders", 6)
     assert taken(waiting, begun, latest(waiting, begun)) == 1
 
@@ -306,3 +313,49 @@ def test_a_group_that_cannot_be_written_stops_no_query(store: MessageStore, capl
     reader(store, commitGroup="lake").commit({"orders": {"0": 9_999}})
     assert "offsets of group lake not written: offset 9999" in caplog.text
     reader(store).commit({"orders": {"0": 9_999}})
+
+
+# --- another store at the path --------------------------------------------------------------------
+
+
+def replaced(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any], MessageStore]:
+    """Return where a query stands that read a store, and a longer store at the same path."""
+    root = tmp_path / "replaced"
+    with open_store(root, SMALL, housekeeping=False) as first:
+        send(first, "orders", 20)
+        start = reader(first, subscribe="orders").initialOffset()
+        end = latest(reader(first, subscribe="orders"), start)
+    shutil.rmtree(root)
+    second = open_store(root, SMALL, housekeeping=False)
+    send(second, "orders", 100)
+    return start, end, second
+
+
+@pytest.mark.guarantee("G95")
+def test_a_store_that_took_the_place_of_the_one_that_was_read_is_told(tmp_path: Path) -> None:
+    start, end, store = replaced(tmp_path)
+    with store:
+        found = reader(store, subscribe="orders")
+        for ask in (lambda: latest(found, end), lambda: found.partitions(start, end)):
+            with pytest.raises(DataLost, match="holds another store"):
+                ask()
+
+
+@pytest.mark.guarantee("G95")
+def test_it_is_read_whole_where_losses_are_no_failure(tmp_path: Path) -> None:
+    start, end, store = replaced(tmp_path)
+    with store:
+        found = reader(store, subscribe="orders", failOnDataLoss=False)
+        assert taken(found, start, end) == 0
+        following = latest(found, end)
+        assert taken(found, end, following) == 100
+        assert latest(found, following) == following
+
+
+@pytest.mark.guarantee("G95")
+def test_a_checkpoint_that_does_not_tell_its_store_is_still_read(store: MessageStore) -> None:
+    found = reader(store)
+    older = {"orders": {"0": 100}, "payments": {"0": 0, "1": 30}}
+    end = latest(found, older)
+    assert taken(found, older, end) == 20 + 30
+    assert offsets_of(end) == {"orders": {"0": 120}, "payments": {"0": 30, "1": 30}}
