@@ -158,7 +158,7 @@ def _chunks(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the offsets at which each chunk begins and ends, always the same for a plan."""
     start, end = from_json(plan.starting), from_json(plan.ending)
     while start != end:
-        until = offsets.limited(start, end, plan.chunk)
+        until = offsets.in_proportion(start, end, plan.chunk)
         yield to_json(start), to_json(until)
         start = until
 

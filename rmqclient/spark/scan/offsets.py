@@ -128,10 +128,25 @@ _HOW_TO_GO_ON = (
 
 
 def limited(start: Offsets, latest: Offsets, most: int) -> Offsets:
-    """Return the offsets at which a micro-batch of at most ``most`` messages ends.
+    """Return the offsets at which a micro-batch of at most ``most`` offsets ends.
 
-    Each queue contributes in proportion to the messages that it has; the queues with most messages are rounded up
-    first. The micro-batch has at least one message if there is one.
+    Each queue contributes in proportion to the messages that it has. If that leaves a queue out, each one contributes
+    one, in turns if there are more queues than ``most``, and the rest is taken in proportion.
+    """
+    end = in_proportion(start, latest, most)
+    if between(start, end).keys() == between(start, latest).keys():
+        return end
+    waiting = sorted(queue for queue, stop in latest.items() if stop > start.get(queue, 0))
+    turn = sum(start.values()) % len(waiting) if len(waiting) > most else 0  # it grows by as many as a batch takes
+    first = (waiting[turn:] + waiting[:turn])[:most]
+    begun = dict(start) | {queue: start.get(queue, 0) + 1 for queue in first}
+    return in_proportion(begun, latest, most - len(first))
+
+
+def in_proportion(start: Offsets, latest: Offsets, most: int) -> Offsets:
+    """Return the offsets at which a batch of at most ``most`` offsets ends, each queue in proportion to what it has.
+
+    The queues with most messages are rounded up first.
     """
     waiting = {queue: stop - start.get(queue, 0) for queue, stop in latest.items()}
     total = sum(waiting.values())

@@ -53,6 +53,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import orjson
@@ -156,7 +157,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     starting: Point = "latest" if streaming else "earliest"
     where = parse_where(options.get("where")).with_tags(parse_tags(options.get("subexpression")).tags)
     return ReadOptions(
-        path=read.required("path", "load the directory of a store: .load('./store')"),
+        path=_absolute(read.required("path", "load the directory of a store: .load('./store')")),
         selection=read.selection(),
         archive=options.get("archive"),
         archive_options={name[len(_ARCHIVE) :]: value for name, value in options.items() if name.startswith(_ARCHIVE)},
@@ -207,6 +208,11 @@ def only_columns(given: Mapping[str, str]) -> tuple[str, ...]:
 def has_selection(given: Mapping[str, str]) -> bool:
     """Return whether the options name topics to read, as those of a write never do."""
     return any(name.lower() == each.lower() for name in given for each in _SELECTIONS)
+
+
+def _absolute(path: str) -> str:
+    """Return the path of a directory as executors find it, which have another working directory; a URL as it is."""
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def _is_cluster(path: str) -> bool:

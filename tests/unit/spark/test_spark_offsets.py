@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 from rmqclient.errors import DataLost, UnknownTopic
 from rmqclient.spark.files.store_files import StoreFiles
 from rmqclient.spark.scan import offsets
-from rmqclient.spark.scan.offsets import between, kept, limited
+from rmqclient.spark.scan.offsets import between, in_proportion, kept, limited
 from rmqclient.spark.scan.place import Place
 from rmqclient.spark.scan.queue_json import from_json, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges
@@ -247,7 +247,7 @@ def test_a_batch_takes_no_more_than_asked_in_proportion_and_always_something(
     given_: tuple[Offsets, Offsets], most: int
 ) -> None:
     start, latest = given_
-    end = limited(start, latest, most)
+    end = in_proportion(start, latest, most)
     waiting = taken(start, latest)
     assert set(end) == set(latest)
     assert taken(start, end) == min(most, waiting)
@@ -256,6 +256,33 @@ def test_a_batch_takes_no_more_than_asked_in_proportion_and_always_something(
         assert low <= end[queue] <= stop
         exact = (stop - low) * min(1, most / waiting) if waiting else 0
         assert abs(share - exact) < 1 + 1e-6, "in proportion, but for one message"
+
+
+@given(starts_and_ends(), st.integers(1, 500))
+def test_a_micro_batch_has_something_of_each_queue_that_waits(given_: tuple[Offsets, Offsets], most: int) -> None:
+    start, latest = given_
+    end = limited(start, latest, most)
+    assert set(end) == set(latest)
+    assert taken(start, end) == min(most, taken(start, latest))
+    assert all(start.get(queue, 0) <= end[queue] <= stop for queue, stop in latest.items())
+    waiting = between(start, latest)
+    assert len(between(start, end)) >= min(most, len(waiting))
+
+
+@pytest.mark.guarantee("G96")
+@pytest.mark.parametrize(("quiet", "most"), [(2, 1_000), (40, 7)])
+def test_a_busy_queue_does_not_let_quiet_ones_wait(quiet: int, most: int) -> None:
+    # Given a queue whose backlog grows as fast as it is read, and quiet ones with five messages each
+    busy = MessageQueue("clicks", 0)
+    alarms = [MessageQueue("alarms", number) for number in range(quiet)]
+    start: Offsets = {busy: 0} | dict.fromkeys(alarms, 0)
+    latest: Offsets = {busy: 1_000_000} | dict.fromkeys(alarms, 5)
+    # When it is read in batches, then all alarms are read before each queue has had its turn a few times
+    batches = 0
+    while any(start[queue] < 5 for queue in alarms):
+        start, batches = limited(start, latest, most), batches + 1
+        latest[busy] += most
+    assert batches <= 8 * -(-(quiet + 1) // most) + 8
 
 
 @given(starts_and_ends(), st.integers(1, 50))
