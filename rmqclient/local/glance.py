@@ -10,10 +10,12 @@ A word is read whole. Words are read one after the other, so a number may be a m
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
 import os
+import stat
 import struct
 import sys
 import time
@@ -45,6 +47,8 @@ _ENTRY = struct.Struct(">qiq")
 _BORN_HOST_V6 = 0x10
 _WORKER_STATES = ("free", "starting", "ready", "draining", "losing")
 _NS = 1e9
+_LONGEST_LINE = 1 << 20
+"""Of the journal of dead letters: a longer one is no line of ours."""
 
 
 class Unreadable(Exception):
@@ -128,12 +132,13 @@ class Glance:
         self._layout = _layouts()
         self._lock = -1
         try:
-            descriptor = os.open(os.path.join(root, "shared"), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = _opened(os.path.join(root, "shared"))
         except OSError as error:
             raise Unreadable(f"{root}: no store of this host is open or was open there ({error.strerror})") from error
         try:
-            self._map = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
-            self._lock = os.open(os.path.join(root, "lock"), os.O_RDONLY | os.O_CLOEXEC)
+            length = min(os.fstat(descriptor).st_size, self._layout.RUNTIME_SIZE)
+            self._map = mmap.mmap(descriptor, length, prot=mmap.PROT_READ)
+            self._lock = _opened(os.path.join(root, "lock"))
         except (OSError, ValueError) as error:
             raise Unreadable(f"{root} cannot be read: {error}") from error
         finally:
@@ -367,7 +372,7 @@ class Glance:
     def _read(self, directory: str, position: int, file_bytes: int, size: int) -> bytes | None:
         begin = position - position % file_bytes
         try:
-            descriptor = os.open(f"{self.root}/{directory}/{begin:020}", os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = _opened(f"{self.root}/{directory}/{begin:020}")
         except OSError:
             return None
         try:
@@ -401,10 +406,20 @@ def settled_letters(root: str) -> dict[str, set[int]]:
 
 def _journal(root: str) -> Iterator[bytes]:
     try:
-        with open(f"{root}/config/deadLetters.jsonl", "rb") as lines:
-            yield from lines
-    except FileNotFoundError:
+        with open(_opened(f"{root}/config/deadLetters.jsonl"), "rb") as lines:
+            while len(line := lines.readline(_LONGEST_LINE)) not in (0, _LONGEST_LINE):
+                yield line
+    except OSError:
         return
+
+
+def _opened(path: str) -> int:
+    """Open a plain file to read it. A pipe would be waited for, and a link may lead out of the store: OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ENXIO, "not a plain file")
+    return descriptor
 
 
 def _boottime() -> int:

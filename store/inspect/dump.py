@@ -248,7 +248,7 @@ def _text(value: object) -> object:
 
 
 def _config_file(path: Path) -> Iterator[Fields]:
-    yield document.parse(path.read_bytes(), path)
+    yield document.parse(document.content(path), path)
 
 
 def _size(path: Path) -> int:

@@ -53,7 +53,7 @@ from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import as_store_error
 from rmqclient.store.files.file_queue import MappingCache
-from rmqclient.store.files.mapped_file import allocate, map_file, open_file, sync_directory, sync_file
+from rmqclient.store.files.mapped_file import allocate, map_file, open_file, open_plain, sync_directory, sync_file
 from rmqclient.store.kernel._kernel import Mapping, ReceivedMessage, find_in_index, index_key_hash
 from rmqclient.store.log.inner_batch import unique_keys
 
@@ -286,7 +286,7 @@ def summaries(root: Path) -> tuple[IndexSummary, ...]:
     """Read the header of every index file; a file that is too short for a header counts as empty."""
     found = []
     for path in paths(root):
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
             content = file.read(_HEADER.size).ljust(_HEADER.size, b"\0")
         found.append(IndexSummary(path.name, path.stat().st_size, _header_in(content)))
     return tuple(found)

@@ -37,6 +37,8 @@ from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
 
+_MOST_BYTES = 256 << 20
+"""Of a settings file or of what the timer has done, which are some MiB in the largest stores."""
 _LARGEST_INT = 2**31 - 1
 _DEEPEST = 32
 """Levels of nesting; the unknown parts of a document are written level by level."""
@@ -213,13 +215,18 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def content(path: Path, missing: bytes = b"") -> bytes:
-    """Return the bytes of a plain file, ``missing`` without one. Raises StoreUnusable, DiskFailed."""
+    """Return the bytes of a plain file, ``missing`` without one. Raises StoreUnusable, DiskFailed, StoreCorrupt."""
     # Not blocking, because the file may be a pipe.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     with store_errors(f"{path} cannot be read"):
         try:
             with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-                check_plain(path, os.fstat(file.fileno()))
+                status = os.fstat(file.fileno())
+                check_plain(path, status)
+                if status.st_size > _MOST_BYTES:  # it may be all holes
+                    raise StoreCorrupt(
+                        path, _MOST_BYTES, f"the file has {status.st_size} bytes: no such file is as long"
+                    )
                 return file.read()
         except FileNotFoundError:
             return missing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -160,3 +161,29 @@ def test_the_worst_state_of_its_queues_is_that_of_a_group() -> None:
     assert words.group_state(queues, members=0, lag=6) == "no members"
     assert words.group_state(["paused"], members=0, lag=6) == "paused, no members"
     assert words.group_state([], members=1, lag=0) == "idle"
+
+
+@pytest.mark.guarantee("G93")
+@pytest.mark.parametrize("name", ["shared", "lock", "config/deadLetters.jsonl", "commitlog/00000000000000000000"])
+def test_a_pipe_or_an_endless_file_where_a_file_should_be_does_not_hold_up_a_check(tmp_path: Path, name: str) -> None:
+    # Given a store that was closed, in which a file was replaced by a pipe that nobody writes to
+    with open_store(tmp_path) as store:
+        appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+        appender.append(Message("%DLQ%billing", b"1"))
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+    # Then a check ends, and says so if it needs the file
+    if name in ("shared", "lock"):
+        with pytest.raises(Unreadable):
+            Glance(str(tmp_path))
+        return
+    assert found(tmp_path, "dlq").values[0].value == 1
+
+    # And the same for a file of a terabyte of holes
+    path.unlink()
+    path.touch()
+    os.truncate(path, 1 << 40)
+    assert found(tmp_path, "dlq").values[0].value == 1

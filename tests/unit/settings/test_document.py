@@ -294,3 +294,14 @@ def test_a_file_that_nests_too_deeply_is_refused(tmp_path: Path, nested: bytes) 
     for use in (config_file.read_topics, lambda root: config_file.write_topics(root, {"t": TopicConfig()})):
         with pytest.raises(StoreCorrupt, match=r"topics\.json.*nested deeper than 32 levels"):
             use(tmp_path)
+
+
+@pytest.mark.guarantee("G93")
+def test_a_file_that_is_far_too_long_is_refused_unread(root: Path) -> None:
+    # Given a settings file of a terabyte of holes
+    path = root / "topics.json"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(StoreCorrupt) as raised:
+        document.content(path)
+    assert raised.value.path == path
