@@ -22,7 +22,7 @@ MOST_GROUPS = 256
 """Producer and consumer groups of one client."""
 MOST_SUBSCRIPTIONS = 256
 """Topics of one consumer group."""
-MOST_EXPRESSION_CHARACTERS = 8_192
+MOST_EXPRESSION_CHARACTERS = 32_767
 
 PRODUCER_BYTES = 1_024
 """What a producer takes, rounded up."""

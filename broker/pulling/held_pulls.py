@@ -24,6 +24,9 @@ _log = Log(__name__)
 LONGEST_WAIT_S: Final = 120.0
 """A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""
 
+_A_HAIR_S: Final = 0.002
+"""So much later than asked for a pull is answered, because a client may measure in whole ms that it was not before."""
+
 _AT_ONCE: Final = 64
 """Pulls that one turn of the loop looks at; other requests come between."""
 
@@ -92,7 +95,7 @@ class HeldPulls:
 
     def _add(self, pull: Pull) -> None:
         peer, loop = pull.request.peer, asyncio.get_running_loop()
-        timer = loop.call_later(min(pull.wait_s, LONGEST_WAIT_S), self._time_is_up, pull)
+        timer = loop.call_later(min(pull.wait_s, LONGEST_WAIT_S) + _A_HAIR_S, self._time_is_up, pull)
         self._by_queue.setdefault(pull.queue, {})[pull] = timer
         self._seen.setdefault(pull.queue, NOT_SEEN)
         self.count += 1

@@ -81,6 +81,7 @@ class Admin:
             raise ValueError(
                 f"topic {name!r} has {have} queues, asked for {queue_count}: a queue with messages cannot be taken away"
             )
+        store.topics.create(name, have)  # if it was removed while a producer went on sending
         config = store.topics.configs()[name]
         store.topics.configure(name, replace(config, read_queue_count=queue_count, write_queue_count=queue_count))
         return self.topic(name)

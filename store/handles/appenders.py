@@ -9,6 +9,7 @@ from rmqclient.store.append.admission import Own, Waits
 from rmqclient.store.append.appending import AppendFiles
 from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.append.replicas import Replicas
+from rmqclient.store.errors import MessageRejected
 from rmqclient.store.kernel._kernel import (
     DELAYS,
     GIVEN_UP_TOPIC,
@@ -30,6 +31,8 @@ QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), TIMER_TOPIC: 1, HALF_TOPIC: 1,
 """How many queues each topic has in which messages wait, by topic. The first message of its kind makes the topic."""
 
 _HOST = bytes((127, 0, 0, 1))
+_OF_BROKERS = frozenset(("OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"))
+"""Topics that brokers keep for themselves. [TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET]"""
 _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 
 
@@ -106,6 +109,10 @@ class Appenders:
             self.end(appender)
 
     def _route(self, topic: str, make_topic: Callable[[str], list[MessageQueue]]) -> Route:
+        if topic in _OF_BROKERS:
+            raise MessageRejected(
+                f"topic {topic!r} belongs to RocketMQ's brokers, and no client gets what stands there"
+            )
         topics, own = self._parts.topics, QUEUES_OF_WAITING.get(topic)
         queues = topics.create(topic, own) if own else make_topic(topic)
         slots = [topics.slot(queue) for queue in queues]

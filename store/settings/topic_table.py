@@ -183,6 +183,7 @@ class TopicTable:
     def remove(self, topic: str) -> bool:
         """Take a topic out of ``topics.json``, and let its queues begin at their end; return whether it was there.
 
+        Messages that a running producer has sent since it was removed are hidden, too: they make it no topic again.
         Its messages stay in the log until retention removes them, and its queues stay in the table: other processes
         hold them by their numbers. A topic of this name that is made again goes on with these queues and offsets.
         The begin of its queues is in shared memory only: once every process has closed the store, what is left in the
@@ -192,8 +193,9 @@ class TopicTable:
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
             is_removed = config_file.remove_topic(self._root, topic)
-            if is_removed and not self.is_compact(topic):
+            if not self.is_compact(topic):
                 for queue in self._by_topic.get(topic, ()):
+                    is_removed |= self.min_offset(queue) < self.max_offset(queue)
                     self.raise_min_offset(queue, self.max_offset(queue))
         self._state.signal_membership()
         return is_removed

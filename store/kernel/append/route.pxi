@@ -98,7 +98,7 @@ cdef class _Routes:
             raise MessageRejected(f"topic {topic!r} holds messages that wait for their delay level: give a delay_level")
         if topic == TIMER_TOPIC:
             raise MessageRejected(f"topic {topic!r} holds messages that wait for their time: give a delay or deliver_at")
-        if topic == HALF_TOPIC or topic == OPERATION_TOPIC:
+        if topic == HALF_TOPIC or topic == OPERATION_TOPIC or topic == GIVEN_UP_TOPIC:
             raise MessageRejected(f"topic {topic!r} belongs to transactions: begin one for the topic the message is for")
         route = self.make_route(topic)
         self.routes[topic] = route

@@ -238,8 +238,12 @@ def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> Non
             "topic name 'a/b' is illegal",
         ),
         (
-            {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "x" * 9000}]}]},
-            "9,000 characters",
+            {
+                "consumerDataSet": [
+                    {"groupName": "g", "subscriptionDataSet": [{"topic": "t", "subString": "x" * 40_000}]}
+                ]
+            },
+            "40,000 characters",
         ),
     ],
 )

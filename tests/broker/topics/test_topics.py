@@ -13,6 +13,7 @@ from rmqclient.broker.settings import Address, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageStore, open_store
+from rmqclient.store.errors import MessageRejected
 from rmqclient.store.settings.config_file import TopicConfig
 
 CLIENT = Address("10.0.0.9", 40_000)
@@ -121,6 +122,12 @@ def test_the_topic_of_retries_is_made_once(topics: Topics) -> None:
     assert topics.create_retry("workers").read_queue_count == 1
     assert topics.create_retry("workers", 4).read_queue_count == 1
     assert [queue.topic for queue in topics.queues("%RETRY%workers")] == ["%RETRY%workers"]
+
+
+@pytest.mark.parametrize("topic", ["OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"])
+def test_no_local_producer_sends_to_a_topic_that_brokers_keep_for_themselves(store: MessageStore, topic: str) -> None:
+    with Producer(store) as producer, pytest.raises(MessageRejected, match=topic):
+        producer.send(Message(topic, b""))
 
 
 def test_system_topics_are_there_without_queues_until_somebody_needs_them(topics: Topics, store: MessageStore) -> None:

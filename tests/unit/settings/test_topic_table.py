@@ -14,6 +14,7 @@ from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, la
 from rmqclient.store.errors import TableFull, UnknownTopic
 from rmqclient.store.settings import config_file
 from rmqclient.store.settings.config_file import TopicConfig
+from tests.support.stores import appender_of
 
 SMALL = StoreConfig(commit_log_file_bytes=36_864, max_body_bytes=2_048, consume_queue_file_entries=64)
 
@@ -47,6 +48,18 @@ def test_a_topic_is_made_once_and_keeps_its_queues(store: MessageStore, other: M
     assert store.topics.create("t", 8) == made
     assert other.topics.create("t", 1) == made
     assert len(store.topics) == len(other.topics) == 3
+
+
+def test_what_a_running_producer_sends_after_a_removal_is_hidden_by_the_next_one(store: MessageStore) -> None:
+    appender = appender_of(store)
+    appender.append(Message("t", b"old"))
+    assert store.topics.remove("t")
+    appender.append(Message("t", b"new"))
+    queues = store.topics.queues("t")
+    assert sum(store.topics.max_offset(queue) - store.topics.min_offset(queue) for queue in queues) == 1
+    assert store.topics.remove("t")
+    assert all(store.topics.max_offset(queue) == store.topics.min_offset(queue) for queue in queues)
+    assert not store.topics.remove("t")
 
 
 def test_a_topic_of_another_process_is_seen_at_once(store: MessageStore, other: MessageStore) -> None:

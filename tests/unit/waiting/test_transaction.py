@@ -304,6 +304,8 @@ def test_what_belongs_to_no_queue_is_refused(store: MessageStore, appender: Appe
         store.transactions.decide(store.message_at(QUEUE, 0), commit=True)
     with pytest.raises(MessageRejected, match="belongs to transactions"):
         appender.append(Message(HALF_TOPIC, b"forged"))
+    with pytest.raises(MessageRejected, match="belongs to transactions"):
+        appender.append(Message(GIVEN_UP_TOPIC, b"forged"))
     with pytest.raises(PropertiesTooLarge, match="31000"):
         appender.append_half(Message(TOPIC, b"a", properties={"long": "x" * 32_650}), "PG")
 
