@@ -7,6 +7,7 @@ thread of its own.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Task
 
 _log = Log(__name__)
 
@@ -34,6 +35,9 @@ class EventLoop:
         self._own: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._tasks: set[Task[Any]] = set()
+        """What runs calls of handlers; a loop holds its tasks weakly."""
+        self._cut_short = False
         self._closed = False
 
     @property
@@ -54,14 +58,63 @@ class EventLoop:
         """Run a coroutine in the loop, from another thread; return its result, or raise what :meth:`end_of` returns."""
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
+        async def watched() -> Result:
+            task = asyncio.current_task()
+            if task is not None:
+                self.watch(task)
+            return await coroutine
+
+        try:
+            return self.run(watched())
+        except BaseException as error:  # noqa: BLE001 - SystemExit of a handler, too
+            raise self.end_of(error) from error.__cause__
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine that is no call of a handler, as :meth:`wait_for`; raises what it raises."""
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
         outcome: Result | BaseException = asyncio.run_coroutine_threadsafe(_caught(coroutine), self.running).result()
         if isinstance(outcome, _Raised):
-            raise self.end_of(outcome.error)
+            raise outcome.error
         return outcome  # type: ignore[return-value]
 
+    def watch(self, task: Task[Any]) -> None:
+        """Let :meth:`cut_short` cancel the task of a call; in the loop."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def end_of(self, error: BaseException) -> BaseException:
-        """Return how a call ended that raised ``error``: CutShort after :meth:`close`, which is no failure of it."""
-        return CutShort() if self._closed else error
+        """Return how a call ended that raised ``error``: CutShort after :meth:`cut_short`, which is no failure."""
+        return CutShort() if self._cut_short else error
+
+    def cut_short(self, timeout_s: float) -> None:
+        """Cancel the calls that run, and wait for what they do behind it, for so long at most."""
+        self._cut_short = True
+        if not self._tasks or self.running.is_closed() or self._is_here():
+            return
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
+        ended = asyncio.run_coroutine_threadsafe(self._cancel(timeout_s), self.running)
+        with contextlib.suppress(TimeoutError):  # a coroutine blocks the loop
+            ended.result(1.25 * timeout_s)
+
+    def _is_here(self) -> bool:
+        """Tell whether the loop runs in the thread that asks, which cannot wait for it."""
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
+        try:
+            return asyncio.get_running_loop() is self.running
+        except RuntimeError:
+            return False
+
+    async def _cancel(self, timeout_s: float) -> None:
+        import asyncio  # noqa: PLC0415 - only programs with coroutines need it
+
+        left = set(self._tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=timeout_s)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function in the loop, soon."""
@@ -72,7 +125,7 @@ class EventLoop:
 
         With a timeout it is left behind when it has not ended in so many seconds: a coroutine may block it for ever.
         """
-        self._closed = True
+        self._closed = self._cut_short = True
         with self._starting:
             own, self._own = self._own, None
         if own is None or self._thread is None:

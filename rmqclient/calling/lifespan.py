@@ -44,8 +44,8 @@ class ProcessLife:
             ends.callback(self._call, hook)
         elif inspect.isasyncgenfunction(function):
             manager = asynccontextmanager(function)()
-            self._loop.wait_for(manager.__aenter__())
-            ends.callback(self._leave, hook, lambda: self._loop.wait_for(manager.__aexit__(None, None, None)))
+            self._loop.run(manager.__aenter__())
+            ends.callback(self._leave, hook, lambda: self._loop.run(manager.__aexit__(None, None, None)))
         else:
             plain = contextmanager(function)()
             plain.__enter__()
@@ -55,7 +55,7 @@ class ProcessLife:
         with _naming(hook):
             made = hook.function()
             if inspect.iscoroutine(made):
-                self._loop.wait_for(made)
+                self._loop.run(made)
 
     @staticmethod
     def _leave(hook: Hook, leave: Callable[[], object]) -> None:

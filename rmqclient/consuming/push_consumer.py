@@ -64,11 +64,13 @@ class ConsumerCounters:
     """What a process is doing, and has done since its consumer started."""
 
     in_flight: int
-    """Messages whose handler runs now."""
+    """Messages whose handler runs now, and functions of schedules."""
     handled: int
     failed: int
     message_started_ns: int
-    """CLOCK_BOOTTIME in ns when the handler call that runs longest was first seen running; 0 when no call runs."""
+    """CLOCK_BOOTTIME in ns when the call that runs longest was first seen running; 0 when no call runs."""
+    overdue: tuple[str, ...] = ()
+    """Schedules with a tick that has passed by more than a minute, and whose message nobody has sent."""
 
 
 class Subscription:
@@ -171,6 +173,7 @@ class PushConsumer:
         self._members = self._backend.members()
         self._crons = crons
         self._tables = tables
+        self._cron_senders: list[CronSender] = []
         self._cron_threads: list[threading.Thread] = []
         self._sending_ended = threading.Event()
         self._member_name = member_name or client_id
@@ -246,6 +249,7 @@ class PushConsumer:
         producer = Producer(self._backend, group=CRON_GROUP, middleware=self._callers.hooks.send_middleware)
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
+            self._cron_senders.append(sender)
             name = f"rmq-cron-{cron.name}"
             thread = GuardedThread(target=sender.run, args=(self._sending_ended,), name=name)
             self._cron_threads.append(thread)
@@ -358,11 +362,15 @@ class PushConsumer:
         self.stop_taking()
         is_busy = self.counters.in_flight > 0
         late: list[Subscription] = []
+        if self.loss is None:
+            for subscription in self.subscriptions:
+                subscription.delivery.forgive()
         try:
             late = self._leave()
+            self._callers.loop.cut_short(LAST_WORDS_S)
             self._life.end()
         finally:
-            self._callers.loop.close(2 * LAST_WORDS_S if is_busy else None)
+            self._callers.loop.close(LAST_WORDS_S if is_busy else None)
             if self._tables is not None:
                 self._tables.leave(self._backend)
             if late:
@@ -420,11 +428,13 @@ class PushConsumer:
         now = boottime()
         deliveries = [subscription.delivery for subscription in self.subscriptions]
         started = [delivery.longest_running_since(now) for delivery in deliveries]
+        started += (calling := [sender.calling_since for sender in self._cron_senders])
         return ConsumerCounters(
-            in_flight=sum(delivery.running for delivery in deliveries),
+            in_flight=sum(delivery.running for delivery in deliveries) + sum(map(bool, calling)),
             handled=sum(delivery.handled for delivery in deliveries),
             failed=sum(delivery.counters.failed for delivery in deliveries),
             message_started_ns=min((at for at in started if at), default=0),
+            overdue=tuple(sender.name for sender in self._cron_senders if sender.is_overdue),
         )
 
     @property

@@ -14,6 +14,20 @@ from rmqclient.backend.group_protocols import RunningSlot
 from rmqclient.calling.current import Current
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
+from rmqclient.store import fork
+
+
+def leave(error: BaseException | None) -> None:
+    """End a forked child as an interpreter would that had run a function of the application."""
+    code: object = 0
+    if error is not None:
+        code = (error.code or 0) if isinstance(error, SystemExit) else None
+    if not isinstance(code, int):
+        traceback.print_exception(error)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class Counters:
@@ -64,22 +78,26 @@ class Calls:
         self._looked_at = 0.0
         self._seen = 0
         self._seen_at = 0
-        self._pid = os.getpid()
+        self.is_forked = False
+        """Whether this is a child that a handler forked, and that goes on in its thread."""
+        fork.register(self)
 
-    def leave_if_forked(self, error: BaseException) -> None:
-        """End this process if a handler forked it and raised in it: the thread and the message are its parent's.
+    def leave_to_parent(self) -> None:
+        """Note that this is a forked child: the thread and the message are its parent's."""
+        self.is_forked = True
 
-        The exit code is that of ``sys.exit``; 1 after any other error, which is printed.
+    def leave_if_forked(self, error: BaseException | None = None) -> None:
+        """End this process if a handler forked it and returned, or raised, in it.
+
+        The exit code is 0, or that of ``sys.exit``; 1 after any other error, which is printed.
         """
-        if os.getpid() == self._pid:
-            return
-        code = (error.code or 0) if isinstance(error, SystemExit) else None
-        if not isinstance(code, int):
-            traceback.print_exception(error)
-            code = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        if self.is_forked:
+            leave(error)
+
+    def forgive(self) -> None:
+        """Say that what runs is cut off by the end of this process, which is no attempt of its message."""
+        if self.running:
+            self.running_slot.rest()
 
     def rest(self) -> None:
         """Say that no handler runs in this thread any more."""

@@ -139,6 +139,11 @@ class Delivery(ABC, Generic[Queue]):
             thread.join(max(0.0, deadline - time.monotonic()))
         return self.running if any(thread.is_alive() for thread in self._threads) else 0
 
+    def forgive(self) -> None:
+        """Count no attempt of what still runs, because this process ends; behind :meth:`join`."""
+        for calls in self._calls:
+            calls.forgive()
+
     def is_handling(self, queue: Queue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
         return queue.running > 0

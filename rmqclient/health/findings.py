@@ -7,6 +7,7 @@ store         a failed flush, a full disk, records that are late on their way to
 housekeeper   whether a process flushes, removes old files and delivers what waits
 standing      processes that stand still and have the store open: what they hold, and how they go on
 workers       how many are ready, and whether each of them beats
+schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
 topic         each group whose members wait for a topic that nobody has made
@@ -168,7 +169,7 @@ def standing(glance: Glance) -> Iterator[Finding]:
 def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
     """Look at the workers of all supervisors, and at the messages that handlers run."""
     found, running = glance.workers(), glance.running()
-    count = sum(each.state == "ready" for each in found)
+    count = sum(each.state in ("ready", "overdue") for each in found)
     silent = [each for each in found if (each.beat_age_s or 0) > limits.beat_age_s]
     values = (Value("workers_ready", count, None, limits.min_ready or None),)
     if silent:
@@ -182,6 +183,10 @@ def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
         yield Finding("workers", "", CRITICAL, state, "start `rmq run`, and read its log", values)
     else:
         yield Finding("workers", "", OK, f"{count} ready", "", values)
+    if overdue := [each for each in found if each.state == "overdue"]:
+        state = "; ".join(f"a schedule of worker {each.pid} is overdue" for each in overdue)
+        remedy = "its log names the schedule and why; if its function hangs: `rmq worker stack`, `rmq worker restart`"
+        yield Finding("schedules", "", CRITICAL, state, remedy)
     for state in hung(found, running, limits.message_age_s):
         remedy = "see its stack: `rmq worker stack`; end it: `rmq worker restart`"
         yield Finding("hung", "", CRITICAL, state, remedy)

@@ -45,7 +45,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _FLOCK = struct.Struct("hhqqi0q")
 _ENTRY = struct.Struct(">qiq")
 _BORN_HOST_V6 = 0x10
-_WORKER_STATES = ("free", "starting", "ready", "draining", "losing")
+_WORKER_STATES = ("free", "starting", "ready", "draining", "losing", "overdue")
 _NS = 1e9
 _LONGEST_LINE = 1 << 20
 """Of the journal of dead letters: a longer one is no line of ours."""

@@ -19,7 +19,7 @@ from rmqclient.store.samples.sample import Sample
 from rmqclient.store.samples.sampler import HISTOGRAM_BOUNDS_S
 
 _GROUP_STATES = ("running", "paused", "no members")
-_WORKER_STATES = (WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING, WorkerState.LOSING)
+_WORKER_STATES = tuple(state for state in WorkerState if state is not WorkerState.FREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ def _add_workers(add: _Add, workers: Iterable[WorkerStatus]) -> list[tuple[Worke
         name = f"{name}@{status.supervisor_pid}" if name in seen else name  # two supervisors may use one name
         seen.add(name)
         named.append((status, name))
-        add("rmq_worker_up", int(status.state is WorkerState.READY), name)
+        add("rmq_worker_up", int(status.state in (WorkerState.READY, WorkerState.OVERDUE)), name)
         for state in _WORKER_STATES:
             add("rmq_worker_state", int(status.state is state), name, state.name.lower())
         add("rmq_worker_beat_age_seconds", (status.beat_age_ms or 0.0) / 1000, name)

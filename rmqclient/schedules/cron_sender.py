@@ -22,19 +22,26 @@ function.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable
+from contextvars import copy_context
 from threading import Event
 
 from rmqclient.backend import Backend
+from rmqclient.delivery.calls import leave
+from rmqclient.message import Message
 from rmqclient.schedules.cron import UTC, Cron
 from rmqclient.sending.producer import Producer
-from rmqclient.store import clock
+from rmqclient.store import boottime, clock
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, StoreClosed
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
+
+OVERDUE_S = 60.0
+"""A tick whose message is not there after so many seconds is reported."""
 
 LONGEST_SLEEP_S = 1.0
 """Time after which the sender notices that a clock was set."""
@@ -60,7 +67,27 @@ class CronSender:
         self._now = now
         self._settled_to: datetime.datetime | None = None
         """This process has handled every tick up to here."""
+        self._begun = now()
+        self._failing_since: datetime.datetime | None = None
         self._pause_s = _FIRST_PAUSE_S
+        self.calling_since = 0
+        """CLOCK_BOOTTIME in ns when the function was called that runs now; 0 when none runs."""
+
+    @property
+    def name(self) -> str:
+        """The name of the schedule."""
+        return self._cron.name
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a tick has passed by more than a minute, and no process has sent its message.
+
+        A tick that is dropped, because the function failed for longer than ``misfire_grace``, counts until a later one
+        is sent.
+        """
+        now = self._now()
+        due = self._failing_since or self._cron.next_tick(self._settled_to or self._begun)
+        return due is not None and (now - due).total_seconds() > OVERDUE_S
 
     def run(self, ended: Event) -> None:
         """Send what is due until ``ended`` is set and the clock rung. Failures are logged and retried."""
@@ -81,13 +108,16 @@ class CronSender:
             for tick in self._due(now):
                 self._settle(tick)
                 self._settled_to = tick
+                self._failing_since = None
         except StoreClosed:
             raise
         except StoreBusy as error:  # the function of another process takes long
             _log.info("schedule %s will look again: %s", self._cron.name, error)
             return _FIRST_PAUSE_S
-        except Exception:  # noqa: BLE001 - the function is the application's
-            _log.exception("schedule %s: trying again in %.0f s", self._cron.name, self._pause_s)
+        except BaseException as error:  # noqa: BLE001 - the function is the application's, and may call sys.exit()
+            self._failing_since = self._failing_since or now
+            name, failed = self._cron.name, type(error).__name__
+            _log.error("schedule %s: %s; trying again in %.0f s", name, failed, self._pause_s, exc_info=error)
             pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
             return pause_s
         self._settled_to, self._pause_s = now, _FIRST_PAUSE_S
@@ -115,12 +145,26 @@ class CronSender:
                     tick,
                 )
                 return
-            message = self._cron.message(tick)
+            message = self._called(tick)
             if message is not None:
                 reach(CrashPoint.CRON_CALLED)
                 self._producer.send(message)
                 reach(CrashPoint.CRON_SENT)
                 self._backend.settle()  # the next holder of the lock finds it
+
+    def _called(self, tick: datetime.datetime) -> Message | None:
+        """Call the function, and end a child that it forked and that comes back."""
+        pid, error = os.getpid(), None
+        self.calling_since = boottime()
+        try:
+            return copy_context().run(self._cron.message, tick)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            self.calling_since = 0
+            if os.getpid() != pid:
+                leave(error)
 
     def _is_forgotten(self, tick: datetime.datetime) -> bool:
         """Tell whether a message of that time may have been removed."""

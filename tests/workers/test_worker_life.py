@@ -227,8 +227,8 @@ def test_the_log_says_why_a_worker_hung_and_when_it_comes_back() -> None:
 
 
 def test_workers_are_told_to_drain_for_less_than_the_deadline() -> None:
-    assert Limits(shutdown_timeout_s=30).drain_timeout_s == 29
-    assert Limits(shutdown_timeout_s=1).drain_timeout_s == pytest.approx(0.9)
+    assert Limits(shutdown_timeout_s=30).drain_timeout_s == 28.5
+    assert Limits(shutdown_timeout_s=3).drain_timeout_s == pytest.approx(2)
     assert Limits(shutdown_timeout_s=0).drain_timeout_s == 0
 
 

@@ -72,7 +72,7 @@ class Reporting:
     def look(self, wanted: int, statuses: Mapping[int, WorkerStatus]) -> None:
         """Tell what is new. ``wanted`` workers should run; ``statuses`` are those of the processes, by their slots."""
         self._count(statuses)
-        self._ready = sum(status.state is WorkerState.READY for status in statuses.values())
+        self._ready = sum(status.state in (WorkerState.READY, WorkerState.OVERDUE) for status in statuses.values())
         self._wanted = wanted
         if not any((status.beat_age_ms or 0.0) > self._silent_s * 1000 for status in statuses.values()):
             self._well_at = time.monotonic()

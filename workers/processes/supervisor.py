@@ -36,6 +36,7 @@ from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.processes.child import Child
 from rmqclient.workers.processes.reporting import Reporting
 from rmqclient.workers.processes.signals import SignalPipe
+from rmqclient.workers.processes.standing import Standing
 from rmqclient.workers.processes.worker import Boot
 from rmqclient.workers.processes.worker_life import (
     Action,
@@ -96,6 +97,7 @@ class Supervisor:
         self._workers: dict[int, Worker] = {}
         self._children: dict[int, Child] = {}
         self._starts: Counter[int] = Counter()
+        self._standing = Standing()
         self._stopping = False
         self._exit_code = ExitCode.OK
         for _ in range(processes):
@@ -122,6 +124,7 @@ class Supervisor:
                 if self._workers[number].phase is Phase.STARTING:  # it may have been ready since the last look
                     self._feed(number, Tick(self._vitals(number)))
                 self._feed(number, Exited(code, random.random()))
+        self._standing.look([child.pid for child in self._children.values()])
         for number in list(self._workers):
             self._feed(number, Tick(self._vitals(number)))
         if all(worker.phase is Phase.CRASH_LOOP for worker in self._workers.values()):
@@ -150,7 +153,11 @@ class Supervisor:
         if child is None:
             return None
         status = self._table.status(child.slot)
-        return Vitals(status.state is WorkerState.READY, _seconds(status.beat_age_ms), _seconds(status.message_age_ms))
+        message_age_s = _seconds(status.message_age_ms)
+        if message_age_s is not None:
+            message_age_s = self._standing.running_s(child.pid, message_age_s)
+        is_ready = status.state in (WorkerState.READY, WorkerState.OVERDUE)
+        return Vitals(is_ready, _seconds(status.beat_age_ms), message_age_s)
 
     def _feed(self, number: int, event: Event) -> None:
         self._workers[number], actions = step(self._workers[number], event, time.monotonic())

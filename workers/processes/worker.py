@@ -5,7 +5,8 @@ The life of a worker, as its slot of the worker table shows it::
     STARTING   handlers are loaded, the store is opened, the groups are joined
     READY      messages are delivered
     DRAINING   no new message is taken; messages in flight may finish until a deadline
-    LOSING     the same, because a thread of the library was lost
+    OVERDUE    as READY, and a schedule has a tick that no process has sent
+    LOSING     as DRAINING, because a thread of the library was lost
 
 It leaves READY for one of three reasons:
 
@@ -221,6 +222,7 @@ class Heartbeat:
         self._slot = slot
         self._consumer = consumer
         self._state = WorkerState.STARTING
+        self._overdue: tuple[str, ...] = ()
         self._fork_server = os.getppid()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeat", daemon=True)
@@ -233,7 +235,12 @@ class Heartbeat:
     def beat(self) -> None:
         """Report once."""
         now = self._consumer.counters
-        self._slot.set_state(self._state)
+        if now.overdue != self._overdue:
+            self._overdue = now.overdue
+            if now.overdue:
+                _log.error("overdue for a minute, and sent by no process: schedule %s", ", ".join(now.overdue))
+        is_overdue = self._state is WorkerState.READY and now.overdue
+        self._slot.set_state(WorkerState.OVERDUE if is_overdue else self._state)
         self._slot.report(
             in_flight=now.in_flight,
             handled=now.handled,

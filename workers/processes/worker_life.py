@@ -71,8 +71,8 @@ class Limits:
 
     @property
     def drain_timeout_s(self) -> float:
-        """The worker's own limit: a little less than the shutdown timeout, so that it can still leave its groups."""
-        return max(0.0, self.shutdown_timeout_s - min(1.0, self.shutdown_timeout_s / 10))
+        """The worker's own limit: less than that, for what it cancels to clean up, and for it to leave its groups."""
+        return max(0.0, self.shutdown_timeout_s - min(1.5, self.shutdown_timeout_s / 3))
 
 
 class Phase(enum.Enum):

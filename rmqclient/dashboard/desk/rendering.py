@@ -144,5 +144,6 @@ _TONES = {
     "starting": "busy",
     "draining": "busy",
     "losing": "bad",
+    "overdue": "bad",
     "given up": "bad",
 }

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
@@ -123,7 +124,7 @@ class BatchDelivery(ConcurrentDelivery):
         bodies: list[object] = []
         for message in batch:
             try:
-                bodies.append(self._decode(message))
+                bodies.append(copy_context().run(self._decode, message))
                 decoded.append(message)
             except Exception as error:  # noqa: BLE001 - whatever a decoder raises
                 errors.append((message, error))
@@ -131,7 +132,8 @@ class BatchDelivery(ConcurrentDelivery):
         if bodies:
             calls.current.message = decoded[0]
             try:
-                check_ran(call((decoded, bodies)))
+                check_ran(copy_context().run(call, (decoded, bodies)))
+                calls.leave_if_forked()
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
                 calls.leave_if_forked(error)
                 errors += [(message, error) for message in decoded]

@@ -15,6 +15,7 @@ only until an idle thread notices it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from operator import length_hint
 from typing import Any, TypeAlias
 
@@ -138,8 +139,10 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             begin(message)
             current.message = message
             try:
-                if (result := call(message)) is not None:
+                if (result := copy_context().run(call, message)) is not None:
                     check_ran(result)
+                if calls.is_forked:
+                    calls.leave_if_forked()
             except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
                 calls.leave_if_forked(error)
                 calls.running_slot.fail(failures_in(error))

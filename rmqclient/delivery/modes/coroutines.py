@@ -44,7 +44,6 @@ class CoroutineDelivery(ConcurrentDelivery):
         callers: Callers,
     ) -> None:
         self._free: queues.SimpleQueue[Calls] = queues.SimpleQueue()
-        self._tasks: set[asyncio.Task[None]] = set()  # a loop holds its tasks weakly
         super().__init__(backend, handler, membership, failures, config, callers)
 
     def _call_count(self, handler: Handler) -> int:
@@ -98,8 +97,7 @@ class CoroutineDelivery(ConcurrentDelivery):
     def _begin(self, queue: ConcurrentQueue, free: list[Calls], messages: list[ReceivedMessage]) -> None:
         for calls, message in zip(free, messages, strict=True):
             task = asyncio.get_running_loop().create_task(self._run_guarded(calls, queue, message))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._callers.loop.watch(task)
 
     async def _run_guarded(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
         """Run one; an error of our own, or one that came too late for the handler, is as the end of a thread."""
@@ -119,6 +117,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         kept: list[ReceivedMessage] = []
         try:
             check_ran(await self._call(message))
+            calls.leave_if_forked()
         except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
             calls.leave_if_forked(error)
             if not await self._has_failed(calls, queue, message, self._callers.loop.end_of(error)):

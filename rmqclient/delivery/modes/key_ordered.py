@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import queue as queues
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, Final
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
@@ -136,8 +137,10 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             if pause_s is None:
                 try:
                     message.check_opened()
-                    if (result := call(message)) is not None:
+                    if (result := copy_context().run(call, message)) is not None:
                         check_ran(result)
+                    if calls.is_forked:
+                        calls.leave_if_forked()
                 except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
                     pause_s = self._pause_after(calls, grant, message, error)
                     messages[0] = message.redelivered()

@@ -26,6 +26,7 @@ batch comes again as a whole, and becomes dead letters as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
@@ -198,7 +199,9 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
         try:
             for message in messages:
                 message.check_opened()
-            check_ran(call(messages if self._handler.batch is not None else messages[0]))
+            given = messages if self._handler.batch is not None else messages[0]
+            check_ran(copy_context().run(call, given))
+            calls.leave_if_forked()
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
             calls.leave_if_forked(error)
             failed = failures_in(error) * len(messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import logging
 import threading
@@ -294,3 +295,73 @@ def test_a_schedule_whose_function_hangs_counts_as_left_when_the_consumer_drains
     go_on.set()
     assert consumer.drain(10) == 0
     consumer.close()
+
+
+@pytest.mark.guarantee("G101")
+@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit, ValueError])
+def test_whatever_a_function_raises_its_schedule_goes_on(store: MessageStore, kind: type[BaseException]) -> None:
+    # Given a schedule whose function ends as no function should
+    clock, failing = Clock(NOON), [kind]
+
+    def make() -> str:
+        if failing:
+            raise failing[0]
+        return "made"
+
+    looking = Looking(store, clock, make)
+    assert looking.look() == 1.0
+
+    # When it looks again, Then it sends
+    failing.clear()
+    looking.look()
+    assert sent(store) == ["made"]
+
+
+@pytest.mark.guarantee("G101")
+def test_a_schedule_is_overdue_when_nobody_has_sent_for_a_minute(store: MessageStore) -> None:
+    # Given a schedule of every five minutes, whose function fails
+    clock, failing = Clock(NOON - SECOND), [ValueError]
+
+    def make() -> str:
+        if failing:
+            raise failing[0]
+        return "made"
+
+    looking = Looking(store, clock, make)
+    looking.look()
+    assert not looking.sender.is_overdue
+
+    # When a minute has passed, Then it is overdue, also when the tick is dropped
+    clock.now = NOON
+    looking.look()
+    assert not looking.sender.is_overdue
+    clock.now = NOON + 2 * MINUTE
+    assert looking.sender.is_overdue
+    looking.look()
+    assert looking.sender.is_overdue
+
+    # And no more when the next tick is sent
+    failing.clear()
+    clock.now = NOON + 5 * MINUTE
+    looking.look()
+    assert sent(store) == ["made"]
+    assert not looking.sender.is_overdue
+
+
+@pytest.mark.guarantee("G101")
+def test_a_function_that_hangs_is_seen_as_a_call_that_runs(store: MessageStore) -> None:
+    # Given a schedule of each second whose function hangs
+    app, hanging, called = App(), threading.Event(), threading.Event()
+
+    @app.schedule(every=SECOND, topic="reports", name="report")
+    def hang() -> str:
+        called.set()
+        hanging.wait(20)
+        return "made"
+
+    # When it has been called, Then the consumer counts it as running, since then
+    with consuming(store, app) as consumer:
+        assert called.wait(10)
+        assert consumer.counters.in_flight == 1
+        assert consumer.counters.message_started_ns > 0
+        hanging.set()

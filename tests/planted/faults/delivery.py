@@ -171,4 +171,28 @@ FAULTS = [
         tests=LOST_THREADS,
         select="filter_of_logging",
     ),
+    Fault(
+        name="a schedule that nobody sends is not told of",
+        file="rmqclient/schedules/cron_sender.py",
+        old="total_seconds() > OVERDUE_S\n",
+        new="total_seconds() > OVERDUE_S * 1_000\n",
+        tests="tests/client/consuming/test_cron.py",
+        select="overdue",
+    ),
+    Fault(
+        name="a function that exits ends the thread of its schedule",
+        file="rmqclient/schedules/cron_sender.py",
+        old="        except BaseException as error:  # noqa: BLE001 - the function is the application's, and may call",
+        new="        except Exception as error:  # noqa: BLE001 - the function is the application's, and may call",
+        tests="tests/client/consuming/test_cron.py",
+        select="whatever_a_function_raises",
+    ),
+    Fault(
+        name="a call that is cut off by the end of its process counts as an attempt",
+        file="rmqclient/delivery/calls.py",
+        old="        if self.running:\n            self.running_slot.rest()\n",
+        new="        pass\n",
+        tests="tests/client/consuming/test_calls_of_their_own.py",
+        select="uses_no_attempt",
+    ),
 ]

@@ -58,11 +58,11 @@ def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
     if bool(pids) is everyone:
         raise click.UsageError("give the PID of each worker, from `rmq worker ls`, or --all")
     for pid in pids or [each.pid for each in _workers(root)]:
-        ready = sum(each.state == "ready" for each in _workers(root))
+        ready = sum(each.state in ("ready", "overdue") for each in _workers(root))
         os.kill(_one(root, pid).pid, signal.SIGTERM)
         _until(lambda pid=pid: all(each.pid != pid for each in _workers(root)), f"worker {pid} still finishes")  # type: ignore[misc]
         _until(
-            lambda ready=ready: sum(each.state == "ready" for each in _workers(root)) >= ready,  # type: ignore[misc]
+            lambda ready=ready: sum(each.state in ("ready", "overdue") for each in _workers(root)) >= ready,  # type: ignore[misc]
             f"worker {pid} ended and is not replaced yet",
         )
         click.echo(f"worker {pid}: replaced", err=True)
