@@ -266,10 +266,11 @@ class App(HookRegistry, InProcess):
     def producer(self, *, group: str = PRODUCER_GROUP) -> Producer:
         """Return a new producer for the store of this application, with its settings and its :meth:`send_middleware`.
 
-        In a worker, and while a consumer of this application runs, that is the store that they take messages from.
-        Make one in each process, in a :meth:`lifespan` for instance, and close it. Raises as a Producer.
+        In a worker, and while a consumer of this application runs, that is the store that they take messages from. It
+        is opened for the producer, which goes on when they end. Make one in each process, in a :meth:`lifespan` for
+        instance, and close it. Raises as a Producer.
         """
-        return Producer(self.tables.place, group=group, config=self.config, middleware=self.hooks.send_middleware)
+        return Producer(self.tables.root, group=group, config=self.config, middleware=self.hooks.send_middleware)
 
     @property
     def shared_producer(self) -> Producer:

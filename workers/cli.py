@@ -17,8 +17,8 @@ import click
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line
 from rmqclient.workers.console.parameters import STORE
-from rmqclient.workers.console.settings import SettingsError, load
-from rmqclient.workers.console.tree import Commands, Noun, defaults, leaves, name_variables
+from rmqclient.workers.console.settings import Settings, SettingsError, load
+from rmqclient.workers.console.tree import ALIASES, Commands, Noun, defaults, leaves, name_variables, unknown
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 HOMES = {
@@ -77,8 +77,20 @@ class _Root(Noun):
                 settings = load(ctx.params.get("config_file"))
             except SettingsError as error:
                 raise click.UsageError(str(error), ctx) from error
+            if strange := self._unknown(name, command, settings):
+                raise click.UsageError(
+                    f"{settings.path}: rmq has no {', '.join(strange)}; `rmq config --all` shows every option", ctx
+                )
             ctx.default_map = {name: defaults(command, (name,), settings)}
         return name, command, others
+
+    def _unknown(self, name: str, command: click.Command, settings: Settings) -> list[str]:
+        """Return what the file has, and neither this command nor the whole tree; of all commands for `rmq config`."""
+        if name == "config":
+            mine = {key: value for key, value in settings.values.items() if key != "check"}  # it reads its own options
+            return unknown(self, mine, others=["store"])
+        strange = [each for each in settings.values if each not in {*HOMES, *ALIASES, "check", "store"}]
+        return strange + unknown(command, settings.values.get(name, {}), (name,))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

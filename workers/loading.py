@@ -24,10 +24,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import rmqclient
 from rmqclient import App
 from rmqclient.place import located, shown
 
 _log = logging.getLogger(__name__)
+
+_OURS = f"{Path(rmqclient.__file__).parent}/"
+"""Where no mistake of an application is."""
 
 
 class TargetError(Exception):
@@ -129,7 +133,8 @@ def _failure(name: str, error: BaseException) -> str:
     """Return one line about an exception that a module raised during its import, with the place of its last frame."""
     if isinstance(error, SyntaxError):
         return f"importing {name} failed: {error.msg} ({error.filename}, line {error.lineno})"
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((each for each in reversed(frames) if not each.filename.startswith(_OURS)), frames[-1])
     return f"importing {name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
 
 

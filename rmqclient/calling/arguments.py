@@ -127,7 +127,11 @@ def arguments_of(
         raise _refused(function, "it takes neither the message nor its body")
     if body is None:
         return Arguments(function, None, message_itself, tuple(parts))
-    return Arguments(function, body, decoder_of(element_of(annotation) if is_batch else annotation), tuple(parts))
+    try:
+        decode = decoder_of(element_of(annotation) if is_batch else annotation)
+    except HandlerError as error:
+        raise HandlerError(f"handler {function_name(function)}: {error}") from error
+    return Arguments(function, body, decode, tuple(parts))
 
 
 def dependency_of(

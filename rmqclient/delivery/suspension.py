@@ -5,7 +5,7 @@ The message is delivered again in place, after a pause of one second [suspendCur
 has a retry policy of its own and the attempts reach its limit, the message becomes a dead letter, and the messages
 behind it go on.
 
-A handler asks for another pause with::
+A handler asks for another pause, which may be longer, with::
 
     raise Suspend(5)
 """
@@ -50,7 +50,7 @@ class Suspension:
             failure = Failure.raised(error, attempt, self._retries.client_id)
             if self._bury(messages, failure):
                 return 0
-        pause_s = self._clamped(error.seconds if isinstance(error, Suspend) else self._pause_s)
+        pause_s = max(error.seconds, _SHORTEST_S) if isinstance(error, Suspend) else self._clamped(self._pause_s)
         _log.log(
             logging.INFO if asked else logging.WARNING,
             "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and the "

@@ -71,6 +71,11 @@ class DeadLetter:
     done: Done | None
     """Whether it was replayed or purged; None for one that waits."""
 
+    def __repr__(self) -> str:
+        last = self.failures[-1] if self.failures else {}
+        error = f"{last.get('error')}: {last.get('text')}"
+        return f"DeadLetter({self.group!r}, {self.topic!r}, {self.message.message_id}, {error!r}, done={self.done!r})"
+
     @property
     def topic(self) -> str:
         """The topic where it failed first."""

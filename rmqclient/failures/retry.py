@@ -29,6 +29,7 @@ from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError, StepRejected
 from rmqclient.failures.failure import Failure, with_failures, without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
+from rmqclient.failures.suspend import Suspend
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
@@ -189,7 +190,10 @@ class Retries:
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
             return self.dead_letter(message, failure, *before, marks=marks)
         properties = self._properties(message, (*before, failure), marks)
-        level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
+        if isinstance(failure.exception, Suspend):
+            level, delay_s = 0, failure.exception.seconds
+        else:
+            level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)
         if not level:
             properties = _without_wait(properties)
         due_ms = -(-(clock.wall_ns() + round(delay_s * 1e9)) // 1_000_000) if delay_s else 0

@@ -45,6 +45,7 @@ _INSTANT = datetime.timedelta(microseconds=1)
 _DAY = datetime.timedelta(days=1)
 _FIELDS = 5
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_PART = re.compile(r"(?:\*|[0-9]+(?:-[0-9]+)?)(?:/[0-9]+)?|[a-z]{3}(?:-[a-z]{3})?|last", re.IGNORECASE)
 _NUMBERED_DAYS = re.compile(r"(?:\*|(?P<first>\d)(?:-(?P<last>\d))?)(?:/(?P<step>\d+))?")
 _EXPECTED = "write it as `def report()` or `def report(tick)`, which returns the body of a message"
 
@@ -244,6 +245,12 @@ def _alternatives(crontab: str) -> list[str]:
     fields = crontab.split()
     if len(fields) != _FIELDS:
         raise ValueError(f"it has {len(fields)} fields instead of {_FIELDS}")
+    for part in crontab.replace(",", " ").split():
+        if not _PART.fullmatch(part):
+            raise ValueError(
+                f"{part!r} is no number, name, range or step of one: forms of other schedulers, such as mon#1, 5L, 15W "
+                "and ?, mean nothing here"
+            )
     minute, hour, day, month, numbered = fields
     weekday = ",".join(_named_days(part) for part in numbered.split(","))
     if day.startswith("*") or numbered.startswith("*"):

@@ -60,12 +60,13 @@ class CronSender:
         producer: Producer,
         cron: Cron,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.fromtimestamp(clock.wall_ns() / 1e9, UTC),
+        since: datetime.datetime | None = None,
     ) -> None:
         self._backend = backend
         self._producer = producer
         self._cron = cron
         self._now = now
-        self._settled_to: datetime.datetime | None = None
+        self._settled_to = since
         """This process has handled every tick up to here."""
         self._begun = now()
         self._failing_since: datetime.datetime | None = None

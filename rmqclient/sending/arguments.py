@@ -64,6 +64,38 @@ def check_message(message: object) -> None:
         raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
 
+def once_meant(message: Message | str, second: Any, key: str | None) -> tuple[Message, str]:
+    """Return the message and the key of ``send_once(message, key)`` or ``(topic, body, key=)``. Raises TypeError."""
+    if isinstance(message, str):
+        if second is None:
+            check_given(message)
+        message = Message(message, second)
+    else:
+        check_message(message)
+        key = second if key is None else key
+    if key is None:
+        raise TypeError("send_once has no key: give one, by which the message is stored once, such as key='order-17'")
+    return message, key
+
+
+def request_meant(
+    message: Message | str, second: Any, third: Any, sharding_key: str | None
+) -> tuple[Message, Duration, str | None]:
+    """Return the message, the timeout and the sharding key that the arguments of a request mean. Raises TypeError."""
+    timeout = third
+    if isinstance(message, str):
+        if second is None:
+            check_given(message)
+        message = Message(message, second)
+    else:
+        check_message(message)
+        if second is not None:
+            timeout, sharding_key = second, sharding_key if third is None else third
+    if timeout is None:
+        raise TypeError("a request has no timeout: give one, in seconds, such as timeout=5")
+    return message, timeout, sharding_key
+
+
 def check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
     """Raise ValueError for a negative size, and for a buffer where each send waits for the disk."""
     if write_buffer_bytes < 0:

@@ -15,10 +15,11 @@ from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, chec
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.arguments import (
     check_given,
-    check_message,
     check_write_buffer,
     meant,
+    once_meant,
     refuse_two_keys,
+    request_meant,
     window_of,
 )
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
@@ -244,8 +245,10 @@ class Producer:
 
     def send_once(
         self,
-        message: Message,
-        key: str,
+        message: Message | str,
+        second: Any = None,
+        /,
+        key: str | None = None,
         *,
         within: Duration | None = None,
         sharding_key: str | None = None,
@@ -254,6 +257,8 @@ class Producer:
         deliver_at: datetime | None = None,
     ) -> SendResult:
         """Store one message as :meth:`send` does, unless a message was sent to its topic with this ``key`` before.
+
+        ``send_once(message, key)`` sends a Message, ``send_once(topic, body, key=...)`` makes one.
 
         In that case the result's ``is_duplicate`` is true, and the result gives the place and the id of the earlier
         message. If any number of senders in any processes use one key, exactly one message is stored, even if senders
@@ -269,7 +274,7 @@ class Producer:
         keys, is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         self._sender.check_usable()
-        check_message(message)
+        message, key = once_meant(message, second, key)
         due = due_ms(delay_level, delay, deliver_at)
         window = window_of(within, self._backend.config)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
@@ -367,22 +372,29 @@ class Producer:
         """
         return self._open_buffer().flush()
 
-    def request(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> ReceivedMessage:
+    def request(
+        self, message: Message | str, second: Any = None, /, timeout: Any = None, sharding_key: str | None = None
+    ) -> ReceivedMessage:
         """Send a message, wait for the reply to it, and return that (DefaultMQProducer.request).
 
-        ``timeout`` is a timedelta, or seconds, above 0. A handler with ``replies=True`` sends the reply, or
+        ``request(message, timeout)`` sends a Message, ``request(topic, body, timeout=...)`` makes one. ``timeout`` is a
+        timedelta, or seconds, above 0. A handler with ``replies=True`` sends the reply, or
         :meth:`send_reply` does. The first of several replies counts; a late reply is dropped. If the handler raises, no
         reply is sent, and the message is retried like any other, possibly after the timeout.
 
         Raises RequestTimeout, which is a TimeoutError, and what :meth:`send` raises; ValueError for the timeout.
         """
+        message, timeout, sharding_key = request_meant(message, second, timeout, sharding_key)
         return self._requester.ask(self.send, message, sharding_key, timeout)
 
-    def request_async(self, message: Message, timeout: Duration, sharding_key: str | None = None) -> RequestFuture:
+    def request_async(
+        self, message: Message | str, second: Any = None, /, timeout: Any = None, sharding_key: str | None = None
+    ) -> RequestFuture:
         """Send a message and return a future of its reply, which can also be awaited.
 
         The future ends as :meth:`request` would. Errors of the send are raised here.
         """
+        message, timeout, sharding_key = request_meant(message, second, timeout, sharding_key)
         return self._requester.request(self.send, message, sharding_key, timeout)
 
     def send_reply(self, request: ReceivedMessage, body: object) -> None:

@@ -95,6 +95,12 @@ class AppTables:
             return self._backends[0]
         return _worker_backends[-1] if _worker_backends else self._root_of()
 
+    @property
+    def root(self) -> Path | str:
+        """The directory or the URL of :attr:`place`, for what lives longer than a consumer. Raises as that."""
+        place = self.place
+        return place if isinstance(place, Path | str) else place.root
+
     def leave_to_parent(self) -> None:
         """Forget the consumers of the process that this one was forked from."""
         self._backends.clear()

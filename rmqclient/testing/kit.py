@@ -12,6 +12,7 @@ import datetime
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Self
 
 from rmqclient.app import App
@@ -35,13 +36,12 @@ from rmqclient.testing.recorder import Drained, DrainTimeout, Recorder
 from rmqclient.testing.sent import Where, complaint, matches, messages
 
 CONFIG = StoreConfig(
-    commit_log_file_bytes=1 << 22,
-    max_body_bytes=1 << 20,
+    commit_log_file_bytes=1 << 23,
     consume_queue_file_entries=2_000,
     index_slots=1_000,
     index_entries=4_000,
 )
-"""A store that is made in moments: files of 4 MiB, bodies up to 1 MiB."""
+"""A store that is made in moments: files of 8 MiB, bodies of every length that a usual store takes."""
 
 LONGEST_DRAIN_S = 30.0
 """Real seconds: no test waits for a handler that never returns."""
@@ -55,11 +55,15 @@ _COUNTED = ("handled", "failed", "dead_lettered")
 class Kit:
     """One store, and the applications that a test tries on it. A context manager.
 
+    ``config`` is by default that of the first application that has one, with small files. ``now`` is the time at which
+    the kit begins, at the earliest the present; what schedules had planned before is not sent.
+
     While it is open, ``app.root`` of each application names this store. A second kit in the same process waits for the
-    first one's end, because a process follows one clock: it raises ConfigMismatch.
+    first one's end, because a process follows one clock: it raises ConfigMismatch. Raises ValueError for a ``now`` that
+    is past.
     """
 
-    def __init__(self, *apps: App, config: StoreConfig | None = None) -> None:
+    def __init__(self, *apps: App, config: StoreConfig | None = None, now: datetime.datetime | None = None) -> None:
         self.apps = apps
         self._stack = ExitStack()
         self._recorder = Recorder()
@@ -73,7 +77,10 @@ class Kit:
             """The directory of the store, for code under test that opens it by itself."""
             self.root.mkdir()
             clock.make(self.root)
-            self._store = self._stack.enter_context(open_store(self.root, config or CONFIG))
+            self._store = self._stack.enter_context(open_store(self.root, config or _config_of(apps)))
+            if now is not None:
+                clock.advance(now - self.now)
+            self._begin = self.now
             self._backend = LocalBackend(self._store, owns_store=False)
             self.producer = self._stack.enter_context(Producer(self._store))
             """A producer of the test's own."""
@@ -312,7 +319,9 @@ class Kit:
         """Send what the schedules of the applications send by now."""
         if not self._crons:
             producer = self._stack.enter_context(Producer(self._store, group=CRON_GROUP))
-            self._crons = [CronSender(self._backend, producer, each) for app in self.apps for each in app.crons]
+            self._crons = [
+                CronSender(self._backend, producer, each, since=self._begin) for app in self.apps for each in app.crons
+            ]
         for cron in self._crons:
             cron.look()
 
@@ -344,3 +353,17 @@ class Kit:
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+
+
+def _config_of(apps: Sequence[App]) -> StoreConfig:
+    """Return the settings that the applications name, for a store of small files."""
+    found = next((app.config for app in apps if app.config is not None), None)
+    if found is None:
+        return CONFIG
+    return replace(
+        found,
+        commit_log_file_bytes=max(CONFIG.commit_log_file_bytes, 2 * found.max_body_bytes),
+        consume_queue_file_entries=CONFIG.consume_queue_file_entries,
+        index_slots=CONFIG.index_slots,
+        index_entries=CONFIG.index_entries,
+    )

@@ -336,11 +336,17 @@ class ReceivedMessage:
         """The message queue it was taken from; for a retry, the queue of the retry topic."""
 
     @property
-    def queue_id(self) -> int: ...
+    def queue_id(self) -> int:
+        """The number of its queue in its topic."""
+
     @property
-    def queue_offset(self) -> int: ...
+    def queue_offset(self) -> int:
+        """Its number in its queue, from 0."""
+
     @property
-    def commit_log_offset(self) -> int: ...
+    def commit_log_offset(self) -> int:
+        """The byte of the log at which its record begins."""
+
     @property
     def size(self) -> int:
         """Bytes of the whole record."""
@@ -368,9 +374,13 @@ class ReceivedMessage:
         """Set :attr:`max_opened_body_bytes`, and return this message."""
 
     @property
-    def flag(self) -> int: ...
+    def flag(self) -> int:
+        """What the application gave as ``flag``; RocketMQ only keeps it."""
+
     @property
-    def sys_flag(self) -> int: ...
+    def sys_flag(self) -> int:
+        """RocketMQ's bits: whether the body is compressed, and what it is of a transaction."""
+
     @property
     def born_timestamp(self) -> int:
         """ms since 1970, by the producer's clock."""
@@ -380,7 +390,9 @@ class ReceivedMessage:
         """ms since 1970, when it was stored."""
 
     @property
-    def tags(self) -> str | None: ...
+    def tags(self) -> str | None:
+        """Its tag; None without one."""
+
     @property
     def tags_code(self) -> int:
         """The last field of its consume queue entry: the Java hash of its tag, 0 without a tag.

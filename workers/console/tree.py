@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -117,4 +117,26 @@ def defaults(command: click.Command, words: tuple[str, ...], settings: Settings)
         value = settings.option(words, long_name(option))
         if value is not None and option.name is not None:
             found[option.name] = value if isinstance(value, bool | list) else str(value)
+    return found
+
+
+def unknown(
+    command: click.Command, table: object, words: tuple[str, ...] = (), others: Iterable[str] = ()
+) -> list[str]:
+    """Return what a table of the settings file has, and the command has not, such as ``run.proceses``.
+
+    ``others`` are keys that may stand there, too. Commands that the table does not name are not imported.
+    """
+    if not isinstance(table, Mapping):
+        return [".".join(words)]
+    known = {*others, *(long_name(option) for option in options_of(command))}
+    found: list[str] = []
+    for key, value in table.items():
+        child = None
+        if isinstance(command, click.Group):
+            child = command.get_command(click.Context(command), key)
+        if child is not None:
+            found += unknown(child, value, (*words, key))
+        elif key.replace("_", "-") not in known:
+            found.append(".".join((*words, key)))
     return found

@@ -11,6 +11,8 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import sys
+from io import TextIOWrapper
 from typing import Final, Literal
 
 LogFormat = Literal["text", "json"]
@@ -45,6 +47,16 @@ class TextFormatter(logging.Formatter):
 def _shown(letter: str) -> str:
     """Return a letter, or how a Python text writes it if a terminal would do something with it."""
     return letter if letter.isprintable() else ascii(letter)[1:-1]
+
+
+def let_prints_out() -> None:
+    """Write each line that a handler prints at once, also into a file or a pipe: a kill takes what is buffered along.
+
+    A character that the stream cannot hold is shown by its number, and ends no handler.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
 
 
 class JsonFormatter(logging.Formatter):

@@ -47,7 +47,7 @@ from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import places, signals
-from rmqclient.workers.processes.logs import LogFormat, configure_logging
+from rmqclient.workers.processes.logs import LogFormat, configure_logging, let_prints_out
 from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def main(boot: Boot) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.unblock()
     configure_logging(boot.log_level, boot.log_format)
+    let_prints_out()
     code = _run_until_told(boot, stop)
     if code in (WorkerExit.UNFINISHED, WorkerExit.THREAD_LOST):
         _leave_threads_behind(code)

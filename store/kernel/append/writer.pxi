@@ -164,12 +164,19 @@ cdef unsigned char *put_given(unsigned char *at, Message message, Py_ssize_t *us
         for key, value in message.properties.items():
             if key in RESERVED_PROPERTIES:
                 raise MessageRejected(f"property {key!r} belongs to the queue itself: choose another name")
-            name.text = text_of(<str?>key, "property name", False, &name.size)
-            text = text_of(<str?>value, "property value", False, &size)
+            name.text = text_of(text_in(key, "property name"), "property name", False, &name.size)
+            text = text_of(text_in(value, "property value"), "property value", False, &size)
             if name.size == 0 or size == 0:
                 raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
             at = put_counted(at, message, name, text, size, used)
     return at
+
+
+cdef inline str text_in(object value, str what):
+    """The value, which has to be a text. Raises TypeError, which names it."""
+    if type(value) is not str and not isinstance(value, str):
+        raise TypeError(f"{what} {value!r} is not a str but {type(value).__name__}: give {str(value)!r}")
+    return <str>value
 
 
 cdef unsigned char *put_key_list(unsigned char *at, Message message, Py_ssize_t *used) except NULL:
@@ -181,7 +188,7 @@ cdef unsigned char *put_key_list(unsigned char *at, Message message, Py_ssize_t 
     at += N_KEYS.size + 1
     used[0] += N_KEYS.size + 1
     for key in message.keys:
-        text = text_of(<str?>key, "key", True, &size)
+        text = text_of(text_in(key, "key"), "key", True, &size)
         count_used(used, size + 1, message)
         memcpy(at, text, size)
         at[size] = 32

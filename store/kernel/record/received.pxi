@@ -30,6 +30,7 @@ cdef class ReceivedMessage:
 
     @property
     def topic(self):
+        """Its topic. A message from a retry topic shows the topic where it first failed [RETRY_TOPIC]."""
         cdef const unsigned char *at = self.at + self.frame.topic_at
         cdef str origin = None
         if self.delivered and self.frame.topic_size > T_RETRY_PREFIX.size and memcmp(
@@ -41,22 +42,31 @@ cdef class ReceivedMessage:
 
     @property
     def queue_id(self):
+        """The number of its queue in its topic."""
         return get_i32(self.at + R_QUEUE_ID)
 
     @property
     def queue_offset(self):
+        """Its number in its queue, from 0."""
         return get_i64(self.at + R_QUEUE_OFFSET)
 
     @property
     def commit_log_offset(self):
+        """The byte of the log at which its record begins."""
         return get_i64(self.at + R_COMMIT_LOG_OFFSET)
 
     @property
     def size(self):
+        """Bytes of the whole record."""
         return self.frame.size
 
     @property
     def body(self):
+        """Its body as it was sent. A compressed body is opened once, and kept until the message is acknowledged.
+
+        Raises BodyUnreadable when the body cannot be opened, or opens to more than :attr:`max_opened_body_bytes`;
+        NotInstalled when the package that opens it is missing.
+        """
         cdef bytes opened
         if get_i32(self.at + R_SYS_FLAG) & SYS_FLAG_COMPRESSED:
             opened = self.opened
@@ -67,37 +77,46 @@ cdef class ReceivedMessage:
 
     @property
     def stored_body(self):
+        """The bytes of its body in the record: compressed, if the body is."""
         return PyBytes_FromStringAndSize(<char *>self.at + self.frame.body_at, self.frame.body_size)
 
     def open_body(self, int64_t limit=0x7FFFFFFFFFFFFFFF):
+        """Return :attr:`body` without keeping it; at most ``limit`` bytes. Raises what :attr:`body` raises."""
         return open_body(self.stored_body, self.sys_flag, min(limit, self.max_opened_body_bytes))
 
     @property
     def flag(self):
+        """What the application gave as ``flag``; RocketMQ only keeps it."""
         return get_i32(self.at + R_FLAG)
 
     @property
     def sys_flag(self):
+        """RocketMQ's bits: whether the body is compressed, and what it is of a transaction."""
         return get_i32(self.at + R_SYS_FLAG)
 
     @property
     def born_timestamp(self):
+        """ms since 1970, by the producer's clock."""
         return get_i64(self.at + R_BORN_TIMESTAMP)
 
     @property
     def store_timestamp(self):
+        """ms since 1970, when it was stored."""
         return store_timestamp_of(self.at)
 
     @property
     def reconsume_times(self):
+        """Delivery attempts before this record was stored."""
         return attempt_of(self.at) - 1
 
     @property
     def prepared_transaction_offset(self):
+        """Commit log offset of the half message that this one was committed from; 0 without a transaction."""
         return get_i64(self.at + prepared_offset_at(self.at))
 
     @property
     def tags(self):
+        """Its tag; None without one."""
         return self.property_of(N_TAGS)
 
     @property
@@ -111,17 +130,20 @@ cdef class ReceivedMessage:
 
     @property
     def message_id(self):
+        """The same as ``SendResult.message_id``; for a message without such an id, :attr:`offset_message_id`."""
         unique = self.property_of(N_UNIQ_KEY)
         return self.offset_message_id if unique is None else unique
 
     @property
     def offset_message_id(self):
+        """Store host and commit log offset, as RocketMQ's ``offsetMsgId``."""
         cdef int host_at = store_host_at(self.at)
         host = self.at[host_at:host_at + store_host_size(self.at)]
         return (host + self.at[R_COMMIT_LOG_OFFSET:R_COMMIT_LOG_OFFSET + 8]).hex().upper()
 
     @property
     def properties(self):
+        """Every property on disk but the CRC."""
         cdef Py_ssize_t start = self.frame.properties_at
         if self.parsed is None:
             self.parsed = {}
@@ -133,6 +155,7 @@ cdef class ReceivedMessage:
         return self.parsed
 
     def some_properties(self, tuple names not None):
+        """Return the named ones of :attr:`properties`, without decoding the others."""
         cdef dict found = {}
         cdef const unsigned char *at
         cdef const unsigned char *value
@@ -151,12 +174,21 @@ cdef class ReceivedMessage:
 
     @property
     def steps(self):
+        """The durable steps of the handler that was called with this message; the first read looks them up.
+
+        Raises RuntimeError in a process without a handler, HandlerError outside of the handler's call and for handlers
+        that have no steps, NotOnCluster, StepsLost, and as a read of the store.
+        """
         if _steps_of is None:
             raise RuntimeError("message.steps is for the handler that is called with the message: this process runs none")
         return _steps_of(self)
 
     @property
     def tags_code(self):
+        """The last field of its consume queue entry: the Java hash of its tag, 0 without a tag.
+
+        For a message that waits in SCHEDULE_TOPIC_XXXX, and for most in the timer, the time in ms at which it is due.
+        """
         return tags_code_of(self.at, &self.frame)
 
     cdef str property_of(self, Name name):
@@ -166,23 +198,28 @@ cdef class ReceivedMessage:
         return None if value == NULL else PyUnicode_DecodeUTF8(<char *>value, size, "replace")
 
     def redelivered(self, int attempt=0):
+        """Return the same message with its next delivery attempt, or with ``attempt`` if that is not 0."""
         cdef ReceivedMessage same = _again(self.record(), self.queue, attempt or self.delivery_attempt + 1,
                                            self.delivered, self.max_opened_body_bytes)
         same.rest, same.inner_number, same.unopened = self.rest, self.inner_number, self.unopened
         return same
 
     def check_opened(self):
+        """Raise :attr:`unopened` unless it is None."""
         if self.unopened is not None:
             raise type(self.unopened)(*self.unopened.args)  # a new one: an exception collects the frames it passes
 
     def as_delivered(self):
+        """Return the same message as a handler gets it: a retry and a half message show the topic they are for."""
         return _again(self.record(), self.queue, self.delivery_attempt, True, self.max_opened_body_bytes)
 
     def limited_to(self, int64_t max_opened_body_bytes):
+        """Set :attr:`max_opened_body_bytes`, and return this message."""
         self.max_opened_body_bytes = max_opened_body_bytes
         return self
 
     def record(self):
+        """Return the bytes of the whole record."""
         return PyBytes_FromStringAndSize(<char *>self.at, self.frame.size)
 
     def __repr__(self):

@@ -15,6 +15,8 @@ cdef class Message:
 
     def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
                  int flag=0):
+        if tags is not None:
+            check_tags(tags)
         self.topic = topic
         self.body = body
         self.tags = tags
@@ -49,8 +51,18 @@ cdef class Message:
         return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
 
 
+cdef int check_tags(str tags) except -1:
+    """Raise MessageRejected for what no expression of a handler can select."""
+    if tags and (tags == "*" or tags[0] <= 32 or tags[len(tags) - 1] <= 32 or "||" in tags):
+        raise MessageRejected(
+            f"tags {tags[:80]!r}: no expression but * selects it: a tag is neither * nor has || in it, nor a blank at "
+            "either end")
+    return 0
+
+
 def _message(topic, body, tags, keys, properties, flag, sys_flag):
-    cdef Message message = Message(topic, body, tags=tags, keys=keys, properties=properties, flag=flag)
+    cdef Message message = Message(topic, body, keys=keys, properties=properties, flag=flag)
+    message.tags = tags  # of a message that an earlier version made: it is not refused now
     message.sys_flag = sys_flag
     return message
 

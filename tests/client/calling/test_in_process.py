@@ -240,3 +240,18 @@ def test_threads_of_a_stopped_consumer_are_gone(tmp_path: Path) -> None:
 
     with no_thread_left("rmq-billing", "rmq-event-loop", "rmq-coordinator"), app.running(), app.producer() as producer:
         producer.send("orders", b"")
+
+
+def test_a_producer_goes_on_when_the_consumer_beside_it_ends(tmp_path: Path) -> None:
+    app = App(tmp_path / "store")
+
+    @app.handler("orders", group="billing")
+    def handle(message: ReceivedMessage) -> None: ...
+
+    consumer = app.start()
+    with app.producer() as producer:
+        kept = [producer, app.shared_producer]
+        consumer.stop(timeout=5)
+        for each in kept:
+            each.send("orders", b"")
+    assert app.shared_producer is kept[1]

@@ -37,6 +37,15 @@ def count(store: MessageStore, topic: str = "orders") -> int:
     return sum(store.topics.max_offset(queue) for queue in store.topics.queues(topic))
 
 
+def test_a_topic_and_a_body_are_sent_once_as_a_message_is(store: MessageStore, producer: Producer) -> None:
+    sent = [producer.send_once("orders", {"id": 7}, key="17"), producer.send_once("orders", b"other", "17")]
+    assert [each.is_duplicate for each in sent] == [False, True]
+    assert store.message_at(sent[0].queue, sent[0].queue_offset).body == b'{"id":7}'
+    for call in (lambda: producer.send_once("orders", b""), lambda: producer.send_once("orders", key="1")):
+        with pytest.raises(TypeError, match=r"has no (key|body)"):
+            call()
+
+
 @pytest.mark.guarantee("G43")
 def test_a_message_is_sent_once_with_its_key(store: MessageStore, producer: Producer) -> None:
     first, second = (producer.send_once(ORDER, "17", sharding_key="N14228") for _ in range(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +177,17 @@ def test_a_closed_producer_leaves_no_thread_on_a_store_that_stays_open(store: Me
                 producer.send(Message("orders", b"%d" % number))
     with Producer(store) as producer:
         assert producer.send(Message("orders", b"3")).commit_log_end == store.state.published_to
+
+
+@pytest.mark.parametrize("tags", ["a || b", " a", "a\t", "*"])
+def test_tags_that_no_expression_selects_are_refused(tags: str) -> None:
+    with pytest.raises(MessageRejected, match="no expression but"):
+        Message("orders", b"", tags=tags)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [({"key": 17}, "key 17"), ({"properties": {"n": 1}}, "property value 1")], ids=str
+)
+def test_what_is_no_text_is_named(producer: Producer, given: dict[str, Any], name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        producer.send("orders", b"", **given)

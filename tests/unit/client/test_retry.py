@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from rmqclient import Message, Producer, ReceivedMessage, StoreConfig
+from rmqclient import App, Message, Producer, ReceivedMessage, StoreConfig, Suspend
 from rmqclient.errors import HandlerError
 from rmqclient.failures.failure import HISTORY, Failure, history
 from rmqclient.failures.retry import Outcome, Retries, RetryPolicy
 from rmqclient.opening import open_backend
 from rmqclient.store import Durability, MessageStore, open_store
 from rmqclient.store.kernel._kernel import append_received, decode
+from rmqclient.testing import Kit
 from tests.support.stores import appender_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "store-4.9.8-broker-tx-retry-dlq.tgz"
@@ -265,3 +266,20 @@ def test_exceptions_choose_between_a_retry_and_a_dead_letter(
 def test_a_policy_that_makes_no_sense_is_refused_with_what_to_do(options: dict[str, Any], text: str) -> None:
     with pytest.raises(HandlerError, match=text):
         RetryPolicy(**options)
+
+
+@pytest.mark.parametrize("order", [None, "key"])
+def test_a_handler_that_suspends_gets_its_message_after_that_pause(order: Any) -> None:
+    app, seen = App(), list[int]()
+
+    @app.handler("orders", group="billing", order=order, retry=RetryPolicy(delays=(1000.0,)))
+    def bill(message: ReceivedMessage) -> None:
+        seen.append(message.delivery_attempt)
+        raise Suspend(120)
+
+    with Kit(app) as kit:
+        kit.send("orders", b"", sharding_key="a")
+        for seconds, calls in ((0, 1), (119, 1), (2, 2)):
+            kit.advance(seconds=seconds)
+            kit.drain(raises=False)
+            assert len(seen) == calls

@@ -54,6 +54,16 @@ def test_a_file_that_is_no_toml_is_wrong_usage(here: Path, text: str) -> None:
         assert (result.exit_code, "rmq.toml is not TOML" in result.stderr) == (2, True)
 
 
+def test_what_the_file_has_and_rmq_has_not_is_named(here: Path) -> None:
+    (here / "rmq.toml").write_text('store = "./file"\n[run]\nproceses = 4\n[topic.ls]\noutput = "csv"\n')
+    assert run("topic", "ls").exit_code == 0, "the table of another command"
+    result = run("config")
+    assert (result.exit_code, "run.proceses" in result.stderr) == (2, True)
+    (here / "rmq.toml").write_text('strore = "./file"\n[runn]\nx = 1\n')
+    result = run("topic", "ls")
+    assert (result.exit_code, "strore, runn" in result.stderr) == (2, True)
+
+
 def test_without_a_store_it_says_how_to_name_one(here: Path) -> None:
     for command in (["topic", "ls"], ["check"]):
         result = run(*command)
