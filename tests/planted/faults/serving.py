@@ -31,7 +31,7 @@ FAULTS = [
     Fault(
         name="a message of any topic is given back to whoever knows its place",
         file="broker/sending/retries.py",
-        old="        request.check_topic(message.topic, writes=False)\n",
+        old="        request.check_topic(topic_of(message), writes=False)\n",
         new="",
         tests=NAMED_BY_PLACE,
         select="not_given_back",
