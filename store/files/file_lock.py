@@ -281,6 +281,24 @@ class LockFile:
         return busy
 
 
+@contextmanager
+def directory_held(directory: Path, timeout_s: float, busy: str) -> Iterator[None]:
+    """Keep other processes out of ``directory``, where a file ``lock`` is made, until the block ends.
+
+    Raises StoreBusy, which says ``busy``, when another process is in for longer than ``timeout_s``.
+    """
+    lock = LockFile(directory / "lock")
+    try:
+        with lock.held(BROKER_BYTE, timeout_s):
+            yield
+    except StoreBusy as error:
+        if str(lock.path) not in str(error):
+            raise
+        raise StoreBusy(busy) from error
+    finally:
+        lock.close()
+
+
 def byte_name(byte: int) -> str:
     """Return the name of a byte of the lock file, for error messages."""
     if MEMBER_BYTES <= byte < MEMBER_BYTES + MEMBER_SLOTS:

@@ -183,7 +183,7 @@ class Housekeeper:
             clock.wait(heard, _ATTEMPT_MS / 1000)
 
     def _serve(self, turn: Turn) -> None:
-        beside = list[threading.Thread]()
+        beside = list[GuardedThread]()
         try:
             for name, run in self._beside.items():
                 thread = GuardedThread(target=run, args=(turn,), name=f"rmq-{name}")
