@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from rmqclient.store.files.standing import Holder
+    from rmqclient.store.threads.standing import Holder
 
 BROKER_BYTE = 0
 HOUSEKEEPER_BYTE = 2
@@ -184,7 +184,7 @@ class Glance:
 
     def standing(self) -> list[Holder]:
         """Return the processes that stand still and have the store open, as far as they can be seen from here."""
-        found: list[Holder] = _by_path("files/standing").standing(os.path.join(self.root, "lock"))
+        found: list[Holder] = _by_path("threads/standing").standing(os.path.join(self.root, "lock"))
         return found
 
     def word(self, name: str) -> int:

@@ -65,9 +65,9 @@ from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreU
 from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
-from rmqclient.store.files.standing import Holder, holders
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.threads.standing import Holder, holders
 
 BROKER_BYTE = 0
 GATE_BYTE = 1
@@ -279,24 +279,6 @@ class LockFile:
         busy = StoreBusy(f"{self.path}: {byte_name(byte)} was held for {max(waited_s, 0):.3g} s by {by_whom}")
         busy.holders = tuple(each.pid for each in found) or ((pid,) if pid else ())
         return busy
-
-
-@contextmanager
-def directory_held(directory: Path, timeout_s: float, busy: str) -> Iterator[None]:
-    """Keep other processes out of ``directory``, where a file ``lock`` is made, until the block ends.
-
-    Raises StoreBusy, which says ``busy``, when another process is in for longer than ``timeout_s``.
-    """
-    lock = LockFile(directory / "lock")
-    try:
-        with lock.held(BROKER_BYTE, timeout_s):
-            yield
-    except StoreBusy as error:
-        if str(lock.path) not in str(error):
-            raise
-        raise StoreBusy(busy) from error
-    finally:
-        lock.close()
 
 
 def byte_name(byte: int) -> str:

@@ -4,5 +4,6 @@
 guarded      starts threads; what leaves one is told to whoever answers for the process
 logs         lines that never raise, whatever the application's handlers and filters do
 signals      which signals a thread leaves to others
+standing     which processes stand still, and hold a lock all the same
 ===========  =====================================================================================
 """

@@ -31,7 +31,7 @@ import orjson
 from rmqclient.errors import BatchConflict
 from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.store.errors import StoreCorrupt, store_errors
-from rmqclient.store.files.file_lock import directory_held
+from rmqclient.store.files.directory_lock import directory_held
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.settings.document import replace_file
 from rmqclient.store.settings.identity import store_identity
