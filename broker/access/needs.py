@@ -17,13 +17,12 @@ from typing import Final, NamedTuple
 from rmqclient.broker.access.accounts import Permission
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS, FOR_ALL
 from rmqclient.broker.request import Request
-from rmqclient.broker.sending.incoming import properties_of
+from rmqclient.broker.sending.incoming import ORIGINS, texts_of_batch
 from rmqclient.broker.topics.system_topics import OF_ALL_TOPICS
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.remoting.bodies import Heartbeat, LockRequest
 from rmqclient.remoting.codes import RequestCode as Code
 
-_ORIGINS: Final = frozenset({"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"})
 PUB, SUB, ANY = Permission.PUB, Permission.SUB, Permission.PUB | Permission.SUB
 
 
@@ -104,13 +103,28 @@ def _locks(request: Request) -> Iterator[Need]:
 
 
 def _sent(request: Request) -> Iterator[Need]:
-    """Return what a send needs. A failed message goes back to where it says that it failed, if a person replays it."""
+    """Return what a send needs. A failed message goes back to where it says that it failed, if a person replays it.
+
+    A consumer that may only read sends what failed to its retry topic. The handler asks for more, unless it is a copy.
+    """
     topic: str = request.fields["topic"]
     yield need_of_topic(topic, PUB)
-    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
-        properties = properties_of(request.fields.get("properties") or "")
-        for name in _ORIGINS & properties.keys():
-            yield need_of_topic(properties[name], ANY)
+    of_origin = ANY if topic.startswith(RETRY_PREFIX) else PUB
+    for origin in _origins(request):
+        yield need_of_topic(origin, of_origin)
+
+
+def _origins(request: Request) -> Iterator[str]:
+    """Return every topic that a message of a send says that it failed in, whichever counts."""
+    fields = request.fields
+    texts = [fields.get("properties") or ""]
+    is_batch = request.code == Code.SEND_BATCH_MESSAGE or fields.get("batch")
+    if is_batch and b"_TOPIC\x01" in request.body:
+        texts += texts_of_batch(request.body)
+    for text in texts:
+        if "_TOPIC\x01" in text:
+            pairs = (pair.partition("\x01") for pair in text.split("\x02"))
+            yield from (value for name, _, value in pairs if name in ORIGINS and value)
 
 
 def _entries(request: Request) -> Iterator[Need]:
@@ -120,9 +134,9 @@ def _entries(request: Request) -> Iterator[Need]:
 _NEEDS: Final[dict[int, Callable[[Request], Iterator[Need]]]] = {
     Code.SEND_MESSAGE: _sent,
     Code.SEND_MESSAGE_V2: _sent,
-    Code.SEND_BATCH_MESSAGE: _of_topic(PUB),
-    Code.SEND_REPLY_MESSAGE: _of_topic(PUB),
-    Code.SEND_REPLY_MESSAGE_V2: _of_topic(PUB),
+    Code.SEND_BATCH_MESSAGE: _sent,
+    Code.SEND_REPLY_MESSAGE: _sent,
+    Code.SEND_REPLY_MESSAGE_V2: _sent,
     Code.RECALL_MESSAGE: _of_topic(PUB),
     Code.CONSUMER_SEND_MSG_BACK: _sent_back,
     Code.END_TRANSACTION: lambda _: iter(()),  # the handler asks

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from rmqclient.broker.request import Request
 from rmqclient.broker.settings import Address
+from rmqclient.remoting.errors import BodyError
 
 HALF: Final = 0x4
 """Bit of the system flag: a message of an undecided transaction. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
@@ -18,6 +20,11 @@ not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
 REGION: Final = "DefaultRegion"
 IS_TRACED: Final = "true"
 """Values of ``MSG_REGION`` and ``TRACE_ON``, in records and in answers."""
+ORIGINS: Final = frozenset({"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"})
+"""Properties by which a message says where it failed first. A dead letter that is replayed goes there."""
+_INNER_HEAD: Final = struct.Struct(">i12xi")
+"""Size and size of the body of a message in a batch; between them are words of which nothing is needed here."""
+_INNER_SIZE: Final = struct.Struct(">H")
 _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 """Properties that only the store writes."""
 
@@ -74,6 +81,22 @@ def properties_of(text: str) -> dict[str, str]:
     if not found.keys().isdisjoint(_OWN):
         found = {name: value for name, value in found.items() if name not in _OWN}
     return found
+
+
+def texts_of_batch(body: bytes) -> Iterator[str]:
+    """Return the properties of each message in the body of a batch, as texts. Raises BodyError. [encodeMessages]"""
+    at = 0
+    while at < len(body):
+        try:
+            size, body_size = _INNER_HEAD.unpack_from(body, at)
+            text_at = at + _INNER_HEAD.size + body_size + _INNER_SIZE.size
+            (text_size,) = _INNER_SIZE.unpack_from(body, text_at - _INNER_SIZE.size)
+        except struct.error:
+            raise BodyError(f"a batch of {len(body)} bytes: the message at {at} is cut off") from None
+        if body_size < 0 or text_at + text_size != at + size:
+            raise BodyError(f"a batch of {len(body)} bytes: the sizes of the message at {at} do not add up")
+        yield body[text_at : at + size].decode(errors="replace")
+        at += size
 
 
 def added_properties(cluster: str) -> dict[str, str]:

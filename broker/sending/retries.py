@@ -16,7 +16,7 @@ from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.hosts import offset_id
-from rmqclient.broker.sending.incoming import Incoming
+from rmqclient.broker.sending.incoming import ORIGINS, Incoming
 from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.topics.system_topics import topic_of
@@ -28,13 +28,16 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
-from rmqclient.store.errors import PropertiesTooLarge
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
+from rmqclient.store.bodies import open_body
+from rmqclient.store.errors import BodyUnreadable, NotInstalled, PropertiesTooLarge
 from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
 """Version of the first clients that say how often a message is tried. [V3_4_9]"""
 _WRITABLE: Final = 2
+_OF_A_COPY: Final = (RESERVED_PROPERTIES - {"KEYS", "TAGS"}) | ORIGINS | {"CLUSTER", "DLQ_ORIGIN_MESSAGE_ID"}
+"""What a copy may have of its own; and all that begins with ``RMQ_``, such as the history of its failures."""
 
 
 class Retries:
@@ -60,11 +63,14 @@ class Retries:
     def settle(self, request: Request, message: Incoming, group: str, wait: Wait) -> Wait:
         """Let a message that was sent to a group's retry topic be a dead letter if it was tried often enough.
 
-        Returns how long it waits. Raises AnswerError for a group that may not be.
+        Returns how long it waits. Raises AnswerError for a group that may not be, and for a message that says it
+        failed in a topic where its client may not send it, unless it is a copy of one that stands there.
         """
         most = self._most(request, self._settings(request, group))
         is_dead = message.reconsume_times >= most
-        if (failed := self._failed_record(message.properties)) is not None:
+        failed = self._failed_record(message.properties)
+        _check_origins(request, message, failed)
+        if failed is not None:
             self._count(group, failed, is_dead=is_dead)
         if not is_dead:
             return wait
@@ -141,6 +147,25 @@ class Retries:
         topic = dead_letter_topic(group)
         self._topics.create_missing(topic)
         return topic
+
+
+def _check_origins(request: Request, message: Incoming, failed: ReceivedMessage | None) -> None:
+    origins = {value for name, value in message.properties.items() if name in ORIGINS}
+    if failed is not None and _is_copy(message, failed):
+        origins.discard(failed.topic)
+    for origin in origins:
+        request.check_topic(origin, writes=True)
+
+
+def _is_copy(message: Incoming, failed: ReceivedMessage) -> bool:
+    """Whether a message says what the one says that failed, beside what consumers and brokers put into copies."""
+    for name, value in message.properties.items():
+        if not (name in _OF_A_COPY or name.startswith("RMQ_") or failed.properties.get(name) == value):
+            return False
+    try:
+        return open_body(message.body, message.sys_flag, len(failed.body)) == failed.body
+    except (BodyUnreadable, NotInstalled):
+        return False
 
 
 def _properties(message: ReceivedMessage, request: Request) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rmqclient.broker.request import Request
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import ReceivedMessage
+from rmqclient.store import Message, ReceivedMessage, encode_batch
 from tests.broker.access.signing import Guarded, account, signed
 from tests.broker.asking import LONGEST_S, Asking, AskingPeer, asking
 from tests.broker.sending.sends import ONES, messages, read, send_of
@@ -152,3 +153,69 @@ def test_a_record_is_read_only_by_a_key_that_may_read_its_topic_wherever_it_stan
         assert (answer.code, answer.remark, answer.body) == (1, f"{DENIED}topic:secrets", b"")
     reader = Keyed(tmp_path, broker, topicPerms=["secrets=SUB"])
     assert reader.ask(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=secret.commit_log_offset)).code == 0
+
+
+def failed_copy(failed: ReceivedMessage, body: bytes, **changed: str) -> Frame:
+    """Return what a consumer sends to its retry topic after the last attempt, when request 36 fails."""
+    properties = {**failed.properties, "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": failed.offset_message_id or ""}
+    return send_of(body, {**properties, **changed}, topic="%RETRY%billing", queueId=0, maxReconsumeTimes=0)
+
+
+@pytest.mark.guarantee("G107")
+@pytest.mark.parametrize(
+    "changed", [{}, {"KEYS": "another"}, {"amount": "9"}, {"ORIGIN_MESSAGE_ID": f"{255:032X}"}, None]
+)
+def test_a_key_that_only_reads_a_topic_places_no_dead_letter_of_it_but_copies(
+    tmp_path: Path, broker: Asking, changed: dict[str, str] | None
+) -> None:
+    failed = read(broker, broker.ask_frame(send_of(b"order 1")))
+    reader = Keyed(tmp_path, broker, topicPerms=["orders=SUB"], groupPerms=["billing=SUB"])
+    forged = failed_copy(failed, b"forged") if changed is None else failed_copy(failed, b"order 1", **changed)
+    answer = reader.ask(forged)
+    if changed == {}:
+        assert answer.code == 0, answer.remark
+        assert [message.body for message in messages(broker, "%DLQ%billing")] == [b"order 1"]
+    else:
+        assert (answer.code, answer.remark) == (1, f"{DENIED}topic:orders")
+        assert messages(broker, "%DLQ%billing") == []
+
+
+@pytest.mark.guarantee("G107")
+def test_a_compressed_copy_is_known_by_what_it_opens_to(tmp_path: Path, broker: Asking) -> None:
+    failed = read(broker, broker.ask_frame(send_of(b"order 1" * 100)))
+    reader = Keyed(tmp_path, broker, topicPerms=["orders=SUB"], groupPerms=["billing=SUB"])
+    for body, code in ((b"order 1" * 100, 0), (b"order 1" * 99, 1), (b"order 1" * 101, 1)):
+        copy = failed_copy(failed, zlib.compress(body))
+        copy.fields["f"] = "1"
+        assert reader.ask(copy).code == code
+
+
+@pytest.mark.guarantee("G107")
+@pytest.mark.parametrize("origin", ["RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"])
+@pytest.mark.parametrize("topic", ["%DLQ%billing", "mine"])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_message_that_says_where_it_failed_needs_what_a_send_to_there_needs(
+    tmp_path: Path, broker: Asking, origin: str, topic: str, is_batch: bool
+) -> None:
+    """A message of another topic that is given back takes its word into the dead letters."""
+    properties = {**ONES, origin: "orders"}
+    frame = send_of(b"forged", properties, topic=topic, queueId=0)
+    if is_batch:
+        inner = encode_batch([Message(topic, b"good"), Message(topic, b"forged")], [dict(ONES), properties])
+        frame = send_of(inner, topic=topic, queueId=0, batch=True, code=RequestCode.SEND_BATCH_MESSAGE)
+    rules: dict[str, Any] = {"groupPerms": ["billing=SUB"]}
+    reader = Keyed(tmp_path, broker, topicPerms=["mine=PUB|SUB", "orders=SUB"], **rules)
+    assert reader.ask(frame).remark == f"{DENIED}topic:orders"
+    assert messages(broker, topic) == []
+    sender = Keyed(tmp_path, broker, topicPerms=["mine=PUB|SUB", "orders=PUB"], **rules)
+    assert sender.ask(frame).code == 0
+
+
+@pytest.mark.parametrize("cut", [1, 30, -1])
+def test_a_batch_whose_properties_cannot_be_read_is_refused(tmp_path: Path, broker: Asking, cut: int) -> None:
+    inner = encode_batch([Message("mine", b"x")], [{**ONES, "RETRY_TOPIC": "orders"}])
+    client = Keyed(tmp_path, broker, topicPerms=["mine=PUB"])
+    for body in (inner[:cut] + b"RETRY_TOPIC\x01orders", inner[:cut] + b"_TOPIC\x01"):
+        frame = send_of(body, topic="mine", queueId=0, batch=True, code=RequestCode.SEND_BATCH_MESSAGE)
+        assert client.ask(frame).code != 0
+    assert messages(broker, "mine") == []
