@@ -27,7 +27,7 @@ from rmqclient.failures.retry import retry_topic
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from tests.crash.history import Delivery, Figures, Name, Send, Stored, deliveries_of, judge, sends_of
 from tests.crash.processes.child_campaign import GROUP, TOPIC, consume, send, sender_and_number
-from tests.support.host.pid_namespaces import fork_into_namespace
+from tests.crash.processes.pid_namespaces import fork_into_namespace
 from tests.support.oracle import reference
 from tests.support.oracle.views import published_records, queued_records
 

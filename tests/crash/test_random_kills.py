@@ -13,8 +13,8 @@ import pytest
 from rmqclient.store import Message, open_store
 from tests.crash.campaign import look_at
 from tests.crash.history import Delivery, Send, Stored, deliveries_of, judge, sends_of
+from tests.crash.processes.pid_namespaces import need_pid_namespaces
 from tests.support.host.forking import ROOT
-from tests.support.host.pid_namespaces import need_pid_namespaces
 from tests.support.stores import SMALL, TOPIC, appender_of
 from tests.support.sweeps import share_of
 

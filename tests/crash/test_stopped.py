@@ -22,9 +22,9 @@ from rmqclient.store.errors import PageCacheBusy, StoreBusy
 from tests.crash.processes.child import run
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
+from tests.crash.processes.pid_namespaces import need_pid_namespaces, start_as_process_2
 from tests.support.host.forking import ROOT
 from tests.support.host.load import slowdown
-from tests.support.host.pid_namespaces import need_pid_namespaces, start_as_process_2
 from tests.support.oracle.views import bodies, queued_records
 from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
