@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.limits.made import Kind, Made
-from rmqclient.broker.settings import Address
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError

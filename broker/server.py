@@ -20,6 +20,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from rmqclient.broker.access.read_only import ReadOnly
+from rmqclient.broker.address import Address
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.life.clock_setting import ClockSetting
 from rmqclient.broker.life.failures import Failures
@@ -29,7 +30,7 @@ from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls, keep_buffers_small
 from rmqclient.broker.request import Handler
-from rmqclient.broker.settings import Address, ServeSettings, TlsMode
+from rmqclient.broker.settings import ServeSettings, TlsMode
 from rmqclient.errors import StoreReplaced, StoreUnsettled
 from rmqclient.health.service_manager import ServiceManager
 from rmqclient.store import MessageStore, clock, open_store, use_one_heap

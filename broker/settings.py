@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.store.settings.replication import ASYNC, OnLost, Replication, Sync
-
-
-class Address(NamedTuple):
-    """A host and a port. Port 0 stands for any free one."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
 
 STORE = "the store"
 """What clients are told instead of the path of the store: where it lies is nothing for the network."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -66,24 +64,6 @@ HOST_TIME: dict[str, str] = {
     "workers/": "processes, and times that a person types",
 }
 """Where the host's time is read beside :mod:`rmqclient.store.clock`, and of what."""
-
-FILES_AT_MOST = 12
-MORE_FILES: dict[str, str] = {
-    "docs/decisions": "a numbered series",
-    "benchmarks/results": "one recorded result for each benchmark",
-    "tests/torture/results": "one recorded result for each rig",
-}
-"""Folders that may hold more, and why."""
-
-LINES, KERNEL_LINES, FUNCTION_LINES = 500, 400, 60
-"""What is as long has a second subject. The stub of the kernel, ``_kernel.pyi``, is not counted."""
-
-KERNEL_FUNCTION = re.compile(
-    r"^(?P<indent> *)(?:cdef|cpdef|def)\b[^\n=]*?(?P<name>\w+)\([^\n]*\n"
-    r"(?:(?:(?P=indent) +[^\n]*| *|(?P=indent)\)[^\n]*)\n)*",
-    re.MULTILINE,
-)
-"""A function of Cython: its first line, and those below that are indented deeper, empty, or close its parameters."""
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -171,29 +151,6 @@ def test_one_file_hooks_into_forks() -> None:
     assert hooks == ["store/files/fork.py"], "register handles with rmqclient.store.fork"
 
 
-def test_a_folder_holds_a_dozen_files_at_most() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode != 0:
-        pytest.skip("this is no checkout of git: what belongs to the tree is not known")
-    files = (name for name in listed.stdout.splitlines() if not (ROOT / name).is_symlink())
-    count = Counter(str(Path(name).parent) for name in files)
-    crowded = {folder: files for folder, files in count.items() if files > FILES_AT_MOST and folder not in MORE_FILES}
-    assert crowded == {}
-
-
-def test_files_are_shorter_than_500_lines_and_those_of_the_kernel_than_400() -> None:
-    for path in every_source():
-        most = KERNEL_LINES if shown(path).startswith("store/kernel/") else LINES
-        lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines < most, f"{shown(path)} has {lines} lines: is there a second noun in it?"
-
-
-def test_functions_are_shorter_than_60_lines() -> None:
-    for path in every_source():
-        for name, lines in functions_of(path):
-            assert lines < FUNCTION_LINES, f"{shown(path)}: {name} has {lines} lines"
-
-
 def test_every_package_says_what_lives_there() -> None:
     for package in MAY_IMPORT:
         for path in (ROOT / package).rglob("__init__.py"):
@@ -241,19 +198,6 @@ def room_of(path: Path) -> str:
 
 def sources_of(package: str) -> list[Path]:
     return sorted(path for pattern in ("*.py", "*.pyx", "*.pxi") for path in (ROOT / package).rglob(pattern))
-
-
-def functions_of(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the functions of a source file, with their lengths in lines."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".py":
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                yield node.name, node.end_lineno - node.lineno + 1
-        return
-    for found in KERNEL_FUNCTION.finditer(text):
-        yield found["name"], found[0].rstrip().count("\n") + 1
 
 
 def every_source() -> Iterator[Path]:

@@ -15,9 +15,9 @@ from typing import Final
 from rmqclient.broker.access.accounts import Account, Accounts, Permission, is_readable_by_others, read_accounts
 from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
 from rmqclient.broker.access.needs import Need, has_needs, need_of_topic, needs_of
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Handler, Request
-from rmqclient.broker.settings import Address
 from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError, HeaderError

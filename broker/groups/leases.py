@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
@@ -36,7 +37,6 @@ from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
-from rmqclient.broker.settings import Address
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.threads.logs import Log
 

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.groups.wanted import text_of
 from rmqclient.broker.limits.made import Kind, Made
-from rmqclient.broker.settings import Address
 from rmqclient.remoting import bodies
 from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError

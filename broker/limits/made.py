@@ -11,9 +11,9 @@ import threading
 from collections import Counter
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.net.flight import OwnFlight
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import RESPONSE, Frame, FrameReader, encode

@@ -13,11 +13,11 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.net.connection import Connection, address_of
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import CLIENT_HELLO, Tls
-from rmqclient.broker.settings import Address
 from rmqclient.errors import CannotListen, TlsUnusable
 from rmqclient.store.threads.logs import Log
 

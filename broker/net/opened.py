@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from typing import Final, Protocol, runtime_checkable
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.net.flight import Flight
-from rmqclient.broker.settings import Address
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rmqclient.backend.reply_topic import reply_queues
+from rmqclient.broker.address import Address
 from rmqclient.broker.producers.reply_watch import ReplyWatch
 from rmqclient.broker.producers.requesters import PeerOf, Requesters
 from rmqclient.broker.request import Handler, Peer, Request
@@ -27,7 +28,7 @@ from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.incoming import Incoming, text_of
 from rmqclient.broker.sending.outcomes import refused, stored
 from rmqclient.broker.sending.topic_checks import TopicChecks
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.errors import QueueError
 from rmqclient.local.backend import LocalBackend
 from rmqclient.names import PRODUCER_GROUP

@@ -13,9 +13,9 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.pulling.selection import Selection
 from rmqclient.broker.pulling.store_host import host_bytes
-from rmqclient.broker.settings import Address
 from rmqclient.store import MessageQueue, MessageStore, ReadStatus, RecordReader
 from rmqclient.store.errors import StoreCorrupt, UnknownTopic
 from rmqclient.store.log.record import reason

@@ -14,7 +14,7 @@ import ipaddress
 from functools import lru_cache
 from typing import Final
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 
 _SIZE: Final = slice(0, 4)
 _LOW_BYTE: Final = 39  # of the system flag

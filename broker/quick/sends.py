@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.sending.hosts import packed
 from rmqclient.broker.sending.incoming import IS_TRACED, REGION, added_properties, text_of
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.system_topics import NOT_FOR_SENDERS
 from rmqclient.broker.topics.topic_names import RETRY_PREFIX
 from rmqclient.broker.topics.topics import Topics

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.sending.hosts import packed
 from rmqclient.broker.sending.incoming import Incoming, text_of
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
-from rmqclient.broker.settings import Address
 from rmqclient.codecs import encode_body
 from rmqclient.store import (
     MessageQueue,

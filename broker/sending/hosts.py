@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 
 BORN_HOST_IS_IPV6 = 0x10
 STORE_HOST_IS_IPV6 = 0x20

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.errors import BodyError
 
 HALF: Final = 0x4

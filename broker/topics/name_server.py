@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.request import Handler, Peer, Request
-from rmqclient.broker.settings import STORE, Address, ServeSettings
+from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.made import Kind, Made
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.system_topics import AUTO_CREATE_TOPIC, SystemTopics
 from rmqclient.broker.topics.topic_names import check_name, retry_topic
 from rmqclient.remoting.codes import ResponseCode

@@ -34,7 +34,8 @@ gc.disable()
 sys.path.append({_TOP!r})
 from pathlib import Path
 from rmqclient.broker.server import serve
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.address import Address
+from rmqclient.broker.settings import ServeSettings
 address = Address("127.0.0.1", int(sys.argv[2]))
 clock_factor = 1 if sys.argv[3] == "clock" else None
 settings = ServeSettings(Path(sys.argv[1]), (address,), die_with_parent=True, clock_factor=clock_factor)

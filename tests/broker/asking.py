@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.bodies import Heartbeat
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame

@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.group_settings import GroupSettings
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store.errors import StoreCorrupt

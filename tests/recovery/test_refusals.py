@@ -14,6 +14,7 @@ import pytest
 from rmqclient.store import open_store
 from rmqclient.store.errors import ConfigMismatch, StoreUnusable
 from rmqclient.store.inspect import verify
+from rmqclient.store.layout import RUNTIME_HEADER
 from tests.recovery.scenes import FILE_BYTES, QUEUES, Expected, Written, check, copy, log_path, queue_path, snapshot
 from tests.support.written import run, run_here
 
@@ -70,12 +71,23 @@ def test_what_is_no_plain_file_of_a_queue_is_refused_by_name(
     check(root, Expected(written=written))
 
 
+def forget_openings(found: dict[str, tuple[object, ...]], path: str) -> None:
+    """Leave the counter of openings out: one that is refused wastes a number, too."""
+    if path in found:
+        *status, content = found[path]
+        assert isinstance(content, bytes)
+        at = RUNTIME_HEADER.at["openings"]
+        found[path] = (*status, content[:at] + content[at + 8 :])
+
+
 def check_refused(root: Path, path: Path) -> None:
     before = snapshot(root)
     for _ in range(2):
         with pytest.raises(StoreUnusable, match=path.name):
             open_store(root, housekeeping=False)
     after = snapshot(root)
+    for found in (before, after):
+        forget_openings(found, str(root / "shared"))
     for name in ("store.json", "lock"):  # a store of a broker has none yet
         after.pop(str(root / name), None)
         before.pop(str(root / name), None)

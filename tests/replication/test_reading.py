@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from rmqclient import PullConsumer
+from rmqclient.broker.address import Address
 from rmqclient.broker.server import _replicas_of
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.errors import ReadOnlyReplica
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription, TopicRoute
 from rmqclient.remoting.codes import RequestCode, ResponseCode

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient.broker.access.guard import Guard
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.request import Handler, Request
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.signature import signature_of

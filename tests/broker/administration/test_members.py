@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, PullConsumer
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.remoting.bodies import (
     Connection,

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient import Message, Producer
+from rmqclient.broker.address import Address
 from rmqclient.broker.broker import Broker
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.bodies import (
     ConsumeFrom,
     ConsumerData,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.broker.limits.limits import Limits
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 from tests.broker.net.loopback import PATIENCE_S
 
 TOP = Path(__file__).parents[3]

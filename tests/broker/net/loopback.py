@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self, TypeVar
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.net.connection import Answering, Connection, Quick
@@ -16,7 +17,7 @@ from rmqclient.broker.net.listener import Listener
 from rmqclient.broker.net.opened import Opened
 from rmqclient.broker.net.tls import Tls
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address, TlsMode, TlsSettings
+from rmqclient.broker.settings import TlsMode, TlsSettings
 from rmqclient.remoting.frame import Frame, FrameReader, encode
 
 PATIENCE_S = 20.0

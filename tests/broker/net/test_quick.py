@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.request import Request
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.frame import Frame, encode
 from tests.broker.net.loopback import Loopback, caller, echo, loopback
 

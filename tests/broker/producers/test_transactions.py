@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.producers.questions import restored
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, ReceivedMessage, decode_records

@@ -9,11 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.pulling.pulling import Pulling
 from rmqclient.broker.request import Peer, Request
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.errors import AnswerError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 from rmqclient.errors import QueueError
 from rmqclient.remoting.frame import Frame, FrameReader, Serialization, encode
 from rmqclient.remoting.table import RequestCode, request, request_fields

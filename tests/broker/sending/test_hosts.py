@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.sending import hosts
-from rmqclient.broker.settings import Address
 
 PORT = (9876).to_bytes(4, "big")
 LOOPBACK = bytes((127, 0, 0, 1)) + PORT

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store.settings.config_file import TopicConfig

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.groups import seats
 from rmqclient.broker.producers import questions, reply_watch
-from rmqclient.broker.settings import Address
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription
 from rmqclient.remoting.codes import ResponseCode
 from tests.broker.asking import LONGEST_S, asking

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.broker.settings import Address
+from rmqclient.broker.address import Address
 from rmqclient.remoting.bodies import KVTable, TopicList, TopicRoute
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.store.settings.config_file import TopicConfig

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from rmqclient import Message, Producer, PullConsumer
-from rmqclient.broker.settings import Address, ServeSettings
+from rmqclient.broker.address import Address
+from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageStore, open_store

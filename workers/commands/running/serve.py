@@ -17,7 +17,8 @@ from rmqclient.workers.console.parameters import with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
-    from rmqclient.broker.settings import Address, ServeSettings
+    from rmqclient.broker.address import Address
+    from rmqclient.broker.settings import ServeSettings
     from rmqclient.workers.processes.logs import LogFormat
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -169,7 +170,7 @@ def _settings(
 
 
 def _address(text: str) -> Address:
-    from rmqclient.broker.settings import Address
+    from rmqclient.broker.address import Address
 
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
