@@ -76,7 +76,11 @@ class QueueFinding:
     """Exclusive."""
 
     messages: int
+    """More than there are offsets if compressed batches are among them."""
+
     missing: int
+    """Offsets without a readable message."""
+
     gaps: tuple[tuple[int, int], ...]
     """The first ranges of offsets without a readable message, each as (first, exclusive end)."""
 
@@ -155,13 +159,14 @@ def _hours(rows: DataFrame) -> list[TopicHour]:
             {
                 "latency": latency_ms(),
                 "copy": sql.row_number().over(copies),
+                "rows_of_record": sql.count("*").over(Window.partitionBy(*_QUEUE, "offset")),
                 "hour_ms": sql.floor(sql.unix_millis("timestamp") / sql.lit(_MS_OF_AN_HOUR)) * sql.lit(_MS_OF_AN_HOUR),
             }
         )
         .groupBy("topic", "hour_ms")
         .agg(
             sql.count("*").alias("messages"),
-            sql.sum("size").alias("bytes"),
+            sql.round(sql.sum(sql.col("size") / sql.col("rows_of_record"))).cast("long").alias("bytes"),
             sql.count_if(sql.col("copy") > 1).alias("doubled"),
             quantiles.alias("quantiles"),
             sql.max("latency").alias("latency_max_ms"),
@@ -196,6 +201,7 @@ def _queues(rows: DataFrame, there: dict[MessageQueue, range], most_gaps: int) -
         .groupBy(*_QUEUE)
         .agg(
             sql.count("*").alias("messages"),
+            sql.count_if(sql.coalesce("before", sql.lit(-1)) < sql.col("offset")).alias("found"),
             sql.min("offset").alias("first"),
             sql.max("offset").alias("last"),
             sql.slice(sql.array_sort(sql.collect_list(holes)), 1, most_gaps).alias("holes"),
@@ -208,18 +214,18 @@ def _queues(rows: DataFrame, there: dict[MessageQueue, range], most_gaps: int) -
 
 def _finding(queue: MessageQueue, offsets: range, row: Row | None, most_gaps: int) -> QueueFinding:
     if row is None:
-        gaps, count = [(offsets.start, offsets.stop)], 0
+        gaps, count, found = [(offsets.start, offsets.stop)], 0, 0
     else:
         inside = [(hole["start"], hole["offset"]) for hole in row["holes"]]
         around = [(offsets.start, row["first"]), *inside, (row["last"] + 1, offsets.stop)]
-        gaps, count = [gap for gap in around if gap[0] < gap[1]], row["messages"]
+        gaps, count, found = [gap for gap in around if gap[0] < gap[1]], row["messages"], row["found"]
     return QueueFinding(
         topic=queue.topic,
         queue_id=queue.queue_id,
         first=offsets.start,
         end=offsets.stop,
         messages=count,
-        missing=len(offsets) - count,
+        missing=len(offsets) - found,
         gaps=tuple(gaps[:most_gaps]),
         broker_name=queue.broker_name,
     )

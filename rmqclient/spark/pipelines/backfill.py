@@ -6,7 +6,8 @@ run the backfill again under the same name: it skips the chunks that are in the 
 half-way (:mod:`rmqclient.spark.writing.committing`).
 
 A message keeps its queue id by default, and the messages of a queue keep their order. A Python function may shuffle its
-rows. Its result is therefore sorted by commit log offset, and must keep that column.
+rows. Its result is therefore sorted by commit log offset, and must keep that column. The messages of a compressed batch
+have one commit log offset; the column ``position`` keeps their order, if the function keeps that column.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from pyspark.sql import functions as sql
 
 from rmqclient.errors import NotOnCluster
 from rmqclient.names import check_group, check_topic
-from rmqclient.spark.pipelines.reading import Options, Topics, asked_for, is_cluster, messages, queues_json
+from rmqclient.spark.pipelines.reading import (
+    POSITION,
+    Options,
+    Topics,
+    asked_for,
+    is_cluster,
+    messages,
+    queues_json,
+    with_position,
+)
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
@@ -170,7 +180,7 @@ def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str,
         "startingOffsets": json.dumps(start),
         "endingOffsets": json.dumps(end),
     }
-    rows = messages(spark, plan.store, (), [*USUAL, *PROPERTIES, ORDER], others | chunk)
+    rows = with_position(messages(spark, plan.store, (), [*USUAL, *PROPERTIES, ORDER], others | chunk))
     rows = rows.where(plan.where) if plan.where else rows
     for expression in plan.select:
         (column,) = rows.select(sql.expr(expression)).columns
@@ -181,7 +191,7 @@ def _read(spark: SparkSession, plan: Plan, start: dict[str, Any], end: dict[str,
 def _in_order(rows: DataFrame) -> DataFrame:
     if ORDER not in rows.columns:
         raise ValueError(f"the function left out the column {ORDER}, which gives the order of the messages: keep it")
-    return rows.orderBy(ORDER)
+    return rows.orderBy(ORDER, *(name for name in (POSITION,) if name in rows.columns))
 
 
 def _outgoing(rows: DataFrame, plan: Plan) -> DataFrame:

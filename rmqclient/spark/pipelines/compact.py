@@ -24,7 +24,15 @@ from rmqclient.spark.pipelines.output.delta import DeltaLog
 from rmqclient.spark.pipelines.output.directories import exchange, only_writer, sync_files, work_directory_of
 from rmqclient.spark.pipelines.output.published import PublishedFile
 from rmqclient.spark.pipelines.output.streaming import write_parquet
-from rmqclient.spark.pipelines.reading import Options, Topics, is_cluster, local_directory, messages
+from rmqclient.spark.pipelines.reading import (
+    POSITION,
+    Options,
+    Topics,
+    is_cluster,
+    local_directory,
+    messages,
+    with_position,
+)
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 
 _ORDER = "commit_log_offset"
@@ -70,9 +78,9 @@ def compact(
     if table_format == "delta" and table is not None:
         raise ValueError("a Delta table is read by its path: table is for Parquet")
     columns = [*USUAL, *PROPERTIES, _ORDER]
-    rows = messages(spark, store, topics, columns, options or {})
-    order = ("timestamp", _ORDER) if is_cluster(store) else (_ORDER,)
-    rows = latest(rows, order, empty_is_deleted=empty_is_deleted)
+    rows = with_position(messages(spark, store, topics, columns, options or {}))
+    order = ("timestamp", _ORDER, POSITION) if is_cluster(store) else (_ORDER, POSITION)
+    rows = latest(rows, order, empty_is_deleted=empty_is_deleted).drop(POSITION)
     files = _write_delta(rows, path) if table_format == "delta" else _write_parquet(rows, path)
     if table is not None:
         _enter(spark, table, path)

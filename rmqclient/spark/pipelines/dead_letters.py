@@ -9,8 +9,8 @@ group            string        the group that gave up the message
 topic            string        the topic where the message failed first
 error            string        class of the last exception; ``death`` if the process died; null without a history
 text             string        text of that exception
-handler          string        ``shop.py:bill``: file and function of the first frame of the last traceback; null
-                               without a traceback, as after a death
+handler          string        ``shop.py:bill``: file and function of the first frame of the last traceback that is
+                               not this library's; null without a traceback, as after a death
 attempts         int           delivery attempts
 timestamp        timestamp     when the group gave up the message
 born_timestamp   timestamp     when the message was sent
@@ -49,6 +49,8 @@ _COLUMNS = (
 )
 _FAILURE = "array<struct<at: bigint, attempt: int, error: string, text: string, trace: string, worker: string>>"
 _FRAME = r'File "(?:[^"]*/)?([^"/]*)", line \d+, in (\S+)'
+_OURS = r'/rmqclient/calling/[^/"]*", line'
+"""Frames of this library between a consumer and the handler, such as the one that hands over a body."""
 
 
 @dataclass(frozen=True)
@@ -153,5 +155,8 @@ def replay(
 
 
 def _handler(trace: Column) -> Column:
-    found = sql.concat_ws(":", sql.regexp_extract(trace, _FRAME, 1), sql.regexp_extract(trace, _FRAME, 2))
+    frames = sql.regexp_extract_all(trace, sql.lit(_FRAME), sql.lit(0))
+    of_handlers = sql.filter(frames, lambda frame: ~frame.rlike(_OURS))
+    first = sql.coalesce(sql.get(of_handlers, 0), sql.get(frames, 0))
+    found = sql.concat_ws(":", sql.regexp_extract(first, _FRAME, 1), sql.regexp_extract(first, _FRAME, 2))
     return sql.when(found != ":", found)

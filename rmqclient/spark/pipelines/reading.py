@@ -25,6 +25,8 @@ Topics: TypeAlias = Sequence[str]
 
 Options: TypeAlias = Mapping[str, str | int | bool]
 
+POSITION = "position"
+
 _MS_OF_A_DAY = 86_400_000
 
 
@@ -34,6 +36,14 @@ def messages(
     """Return the present messages of ``topics``. ``options`` are those of the source, such as ``startingTimestamp``."""
     reader = spark.read.format("rmq").schema(schema_with(columns))
     return reader.options(**_options(topics, options)).load(os.fspath(store))
+
+
+def with_position(rows: DataFrame) -> DataFrame:
+    """Return rows as they were read, with a column that orders the rows of each queue, also those of one batch.
+
+    A compressed batch is one record: all of its rows have one offset.
+    """
+    return rows.withColumn(POSITION, sql.monotonically_increasing_id())
 
 
 def growing_messages(

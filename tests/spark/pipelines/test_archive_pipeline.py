@@ -165,6 +165,29 @@ def test_small_files_become_few_and_their_rows_stay_in_order(spark: SparkSession
     assert places(rows_in(target)) == places_in(root, *TOPICS)
 
 
+@pytest.mark.guarantee("G97")
+def test_a_merge_keeps_the_columns_of_every_file(spark: SparkSession, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    from rmqclient.spark.pipelines.archive import archive
+
+    # Given an archive whose first run had fewer columns
+    root, target = make_store(tmp_path / "store"), tmp_path / "archive"
+    archive(spark, root, [ORDERS], target, properties=False)
+    for _ in range(4):
+        send_more(root)
+        archive(spark, root, [ORDERS], target, metadata=True)
+    table = parquet.read_table  # as any reader that merges schemas
+    before = [row for file in sorted(target.rglob("*.parquet")) for row in table(file).to_pylist() if "msg_id" in row]
+    # When its small files are merged
+    assert archive(spark, root, [ORDERS], target, metadata=True, merge=True).merged_files >= 5
+    # Then the rows that had more columns have them still
+    after = [row for file in target.rglob("*.parquet") for row in table(file).to_pylist() if row.get("msg_id")]
+    assert before
+    assert sorted(row["msg_id"] for row in after) == sorted(row["msg_id"] for row in before)
+    assert all(row["properties"] for row in after)
+
+
 def test_a_file_system_that_exchanges_no_directories_keeps_its_small_files(
     spark: SparkSession, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +231,7 @@ def test_a_delta_table_has_every_message_once_also_when_a_batch_comes_again(
 
 
 def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+    pytest.importorskip("pyspark")
     from rmqclient.spark.pipelines.output.delta import DeltaLog
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -217,7 +240,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_target_in_an_object_store_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="Spark comes with make install-all")
+    pytest.importorskip("pyspark")
     from rmqclient.spark.pipelines.archive import archive
 
     with pytest.raises(ValueError, match="s3://bucket/x: give a directory"):

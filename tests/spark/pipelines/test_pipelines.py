@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqclient import Producer
+from rmqclient import Compression, Message, Producer
 from rmqclient.store import MessageQueue, open_store
 from tests.spark.pipeline_store import GROUPS, MESSAGES, ORDERS, PAYMENTS, make_store, read_all, send
 
@@ -221,6 +221,32 @@ def test_a_backfill_writes_a_range_once_in_the_order_of_its_queues(spark: SparkS
         assert copy.born_timestamp == message.born_timestamp
     with pytest.raises(ValueError, match="again is a backfill with to='copies', not 'others'"):
         backfill(spark, root, [ORDERS], "others", "again", **settings)
+
+
+def test_the_messages_of_compressed_batches_are_counted_and_kept_in_order(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqclient.spark.pipelines.audit import audit
+    from rmqclient.spark.pipelines.backfill import backfill
+    from rmqclient.spark.pipelines.compact import compact
+
+    # Given batches, each of which is one record with one offset
+    root = tmp_path / "store"
+    with Producer(root) as producer:
+        producer.create_topic("seq", 1)
+        for batch in range(20):
+            numbers = range(50 * batch, 50 * batch + 50)
+            messages = [Message("seq", b"%04d" % number, keys=f"k{number % 7}") for number in numbers]
+            producer.send_batch(messages, compression=Compression.ZLIB)
+    # Then an audit finds all messages, no hole, and the bytes of each record once
+    found = audit(spark, root, ["seq"])
+    (queue,) = found.queues
+    assert (found.is_clean, queue.messages, queue.missing, queue.end) == (True, 1_000, 0, 20)
+    assert sum(hour.bytes for hour in found.hours) < 20 * 4_000
+    # And copies stand in the same order, and the latest message of each key is its last one
+    backfill(spark, root, ["seq"], "copies", "shuffled", transform=lambda rows: rows.repartition(3))
+    assert [bytes(message.body) for message in read_all(root, "copies")] == [b"%04d" % n for n in range(1_000)]
+    compact(spark, root, ["seq"], tmp_path / "latest")
+    latest = {row.key: bytes(row.value) for row in spark.read.parquet(str(tmp_path / "latest")).collect()}
+    assert latest == {f"k{number % 7}": b"%04d" % number for number in range(1_000)}
 
 
 def test_a_function_may_shuffle_the_rows_of_a_backfill(spark: SparkSession, tmp_path: Path) -> None:

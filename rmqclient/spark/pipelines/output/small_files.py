@@ -9,6 +9,9 @@ files open reads on.
 If the file system cannot exchange directories, merging fails with an error and the files stay as they are. A kill
 leaves nothing to repair: the next run removes the new directory if the kill was before the exchange, the old directory
 if it was after.
+
+Files of runs with other options have other columns. The merged files have the columns of all: a column that a file
+lacks is null in its rows, as for a reader that merges the schemas of the small files.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ def _merge(spark: SparkSession, published: Published, directory: Path, small: Se
     new, written = work / "new", work / "written"
     new.mkdir(parents=True)
     files = max(1, round(sum(path.stat().st_size for path in small) / file_bytes))
-    rows = spark.read.parquet(*map(str, small))
+    every_column = spark.read.option("mergeSchema", "true")  # and not those of the first file
+    rows = every_column.parquet(*map(str, small))
     ordered = rows.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
     write_parquet(ordered, written)
     for path in set(directory.iterdir()) - set(small):
