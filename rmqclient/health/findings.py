@@ -6,6 +6,7 @@ check         looks at
 store         a failed flush, a full disk, records that are late on their way to the disk
 housekeeper   whether a process flushes, removes old files and delivers what waits
 standing      processes that stand still and have the store open: what they hold, and how they go on
+replaced      processes that still have a store open that stood at the path before, and was removed
 workers       how many are ready, and whether each of them beats
 schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
@@ -24,7 +25,7 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqclient.health import words
 from rmqclient.health.limits import Limits
@@ -40,6 +41,9 @@ from rmqclient.local.glance import (
     Worker,
     settled_letters,
 )
+
+if TYPE_CHECKING:
+    from rmqclient.store.threads.standing import Holder
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
@@ -82,6 +86,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     queues = glance.queues()
     found = [store(glance, limits, now_ms), housekeeper(glance)]
     found += standing(glance)
+    found += left_behind(glance.left_behind())
     found += workers(glance, limits)
     found += groups(glance, queues, limits, now_ms)
     found += missing_topics(glance, queues, limits)
@@ -164,6 +169,14 @@ def standing(glance: Glance) -> Iterator[Finding]:
         what = f", and holds {', '.join(held[:4])}{' and more' if len(held) > 4 else ''}" if held else ""
         state = f"process {each.pid} ({each.command}) stands still, {each.stands}{what}"
         yield Finding("standing", str(each.pid), level, state, each.remedy)
+
+
+def left_behind(found: Iterable[Holder]) -> Iterator[Finding]:
+    """Look at processes whose store was removed or replaced. They use nothing at the path until they start again."""
+    for each in found:
+        state = f"process {each.pid} ({each.command}) has a store open that was removed from here: it works on nothing"
+        remedy = f"start it again, or end it (`kill {each.pid}`)"
+        yield Finding("replaced", str(each.pid), CRITICAL, state, remedy)
 
 
 def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:

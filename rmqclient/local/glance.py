@@ -124,6 +124,12 @@ class Worker(NamedTuple):
     in_flight: int
 
 
+def left_behind(root: str) -> list[Holder]:
+    """Return the processes that have a store open that was removed from ``root``, as far as they can be seen here."""
+    found: list[Holder] = _by_path("threads/standing").left_behind(os.path.join(root, "lock"))
+    return found
+
+
 class Glance:
     """A store as it is now; close it, or use it as a context manager. Raises Unreadable."""
 
@@ -186,6 +192,10 @@ class Glance:
         """Return the processes that stand still and have the store open, as far as they can be seen from here."""
         found: list[Holder] = _by_path("threads/standing").standing(os.path.join(self.root, "lock"))
         return found
+
+    def left_behind(self) -> list[Holder]:
+        """Return the processes that have a store open that stood here before this one, and was removed."""
+        return left_behind(self.root)
 
     def word(self, name: str) -> int:
         """Return a word of the header, such as ``poisoned``, ``disk_full``, ``published_to`` and ``flushed_to``."""

@@ -28,10 +28,10 @@ class WorkerState(enum.IntEnum):
     STARTING = 1
     READY = 2
     DRAINING = 3
-    OVERDUE = 5
-    """Ready, and a schedule of it has a tick that passed a while ago and that no process has sent."""
     LOSING = 4
     """A thread of the library ended by an error, so the process ends and is replaced."""
+    OVERDUE = 5
+    """Ready, and a schedule of it has a tick that passed a while ago and that no process has sent."""
 
 
 @dataclass(frozen=True, slots=True)

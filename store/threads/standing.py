@@ -10,10 +10,13 @@ This file imports nothing of the package: ``rmq check`` loads it by its path (:m
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+_IN_USE = re.compile(r"^lock:.* OFDLCK .* 0 0$", re.MULTILINE)
+"""Of who has the store open: the byte BROKER_BYTE, shared or not."""
 _EXCLUSIVE_LOCK = ("OFDLCK", "WRITE")
 
 
@@ -53,6 +56,25 @@ def holders(path: str, byte: int) -> list[Holder]:
 def standing(path: str) -> list[Holder]:
     """Return the processes that stand still and have the lock file at ``path`` open, as far as they can be seen."""
     return list(_with_open(path, (pid for pid in _pids() if _stands(pid))))
+
+
+def left_behind(path: str) -> list[Holder]:
+    """Return the processes that have a store open whose lock file was removed from ``path``, as far as they are seen.
+
+    A process that has closed the store may keep the file open. What it holds of it then is not the store.
+    """
+    gone = f"{Path(path).resolve()} (deleted)"
+    return [Holder(pid, _command(pid), _stands(pid), ()) for pid in _pids() if _has_open_store(pid, gone)]
+
+
+def _has_open_store(pid: int, link: str) -> bool:
+    is_open = False
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(descriptor.readlink()) == link:
+                    is_open = is_open or bool(_IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor.name}")))
+    return is_open
 
 
 def _pids() -> Iterator[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -12,7 +13,10 @@ import pytest
 
 from rmqclient import App, Producer, PullConsumer, StoreConfig
 from rmqclient.errors import StoreReplaced
+from rmqclient.health import findings
+from rmqclient.local.glance import Glance, left_behind
 from rmqclient.store import open_store
+from rmqclient.workers.commands.looking.check import main as checked
 
 pytestmark = pytest.mark.guarantee("G88")
 
@@ -162,3 +166,32 @@ def test_a_process_that_has_found_it_once_does_nothing_more(tmp_path: Path) -> N
     with pytest.raises(StoreReplaced):
         store.topics.create("orders", 1)
     store.close()
+
+
+@pytest.mark.parametrize("how", [removed, emptied])
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_check_names_who_has_a_store_open_that_was_removed(
+    tmp_path: Path, how: Callable[[Path], None], is_replaced: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Given a store that is removed, or replaced, under this process
+    root = tmp_path / "store"
+    with contextlib.suppress(StoreReplaced), Producer(root, config=SMALL) as producer:
+        producer.send("orders", b"1")
+        assert left_behind(str(root)) == []
+        if is_replaced:
+            in_place_of(root, how)
+        else:
+            how(root)
+
+        # Then a check names this process, and what to do
+        if is_replaced:
+            with Glance(str(root)) as seen:
+                (found,) = (each for each in findings.look(seen) if each.check == "replaced")
+            assert (found.subject, found.level) == (str(os.getpid()), findings.CRITICAL)
+            assert found.remedy
+        assert checked(["--store", str(root)]) != 0
+        said = capsys.readouterr()
+        assert f"process {os.getpid()} " in said.out + said.err
+
+    # And once it has let go, none
+    assert left_behind(str(root)) == []

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance, Unreadable
+from rmqclient.local.glance import Glance, Unreadable, left_behind
 from rmqclient.workers.console.settings import Settings, SettingsError, load
 
 _USAGE, _CANNOT_OPEN = 2, 3
@@ -87,7 +87,8 @@ def _checked(chosen: argparse.Namespace) -> int:
         with Glance(chosen.store) as glance:
             found = looks.get(chosen.what, findings.look)(glance, limits)
     except Unreadable as error:
-        return _unreadable(str(error), chosen.output)
+        lost = [f"{each.state}; {each.remedy}" for each in findings.left_behind(left_behind(chosen.store))]
+        return _unreadable("; ".join([str(error), *lost]), chosen.output)
     print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check
     worst = report.worst(found)
     return worst if chosen.output == "nagios" else int(worst == findings.CRITICAL)
