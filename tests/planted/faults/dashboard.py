@@ -27,8 +27,8 @@ FAULTS = [
     Fault(
         name="a page of elsewhere may read",
         file="rmqclient/dashboard/gate.py",
-        old="if origin is not None and urlsplit(origin).netloc.lower() != host:",
-        new="if origin is None and urlsplit(origin).netloc.lower() != host:",
+        old="if origin is not None and _host_of(origin) != host:",
+        new="if origin is None and _host_of(origin) != host:",
         tests=GATE,
         select="foreign_origin",
     ),
