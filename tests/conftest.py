@@ -108,8 +108,8 @@ def once(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Return why a test, or a whole file, was skipped."""
-    _file, _line, reason = report.longrepr  # type: ignore[misc]  # of a skip: a triple
-    return str(reason).removeprefix("Skipped: ")
+    assert isinstance(report.longrepr, tuple)  # of a skip: file, line, reason
+    return report.longrepr[2].removeprefix("Skipped: ")
 
 
 def kernel_problem(folder: Path) -> str | None:

@@ -172,6 +172,10 @@ class Backend(Protocol):
         """The settings that it works by."""
 
     @property
+    def root(self) -> Path | str:
+        """What a user named: the directory, or the URL of a cluster."""
+
+    @property
     def namespace(self) -> str:
         """What tells its topics from topics of the same name elsewhere, in traces; may be empty."""
 

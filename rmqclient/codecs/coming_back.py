@@ -38,7 +38,7 @@ def check_comes_back(value: object, encode: Encode, body: bytes | None = None, p
         return
     elif isinstance(value, dict):
         _check_keys(value, encode, path)
-        _check_each(_parts(value), encode, path)
+        _check_each(_parts(value) or {}, encode, path)
     elif isinstance(value, (list, set, frozenset)) or type(value) is tuple:
         _check_each({f"[{place}]": part for place, part in enumerate(value)}, encode, path)
     elif type(value).__module__ == "numpy":
@@ -72,7 +72,8 @@ def _check_keys(value: dict[Any, object], encode: Encode, path: str) -> None:
 
 
 def _check_typed(value: object, encode: Encode, body: bytes | None, path: str) -> None:
-    decode, parts = _decoder(type(value)), _parts(value)
+    kind: Any = type(value)
+    decode, parts = _decoder(kind), _parts(value)
     if decode is None:  # no handler can ask for this type: one may ask for what is inside
         _check_each(parts or {}, encode, path)
         return

@@ -38,6 +38,7 @@ class InMemoryBackend:
     def __init__(self, directory: Path = Path("/nowhere")) -> None:
         self.config = StoreConfig()
         self.directory = directory
+        self.root: Path | str = directory
         self.namespace = "memory"
         self._log = MemoryLog()
         self._groups = MemoryGroups(self._log)

@@ -47,7 +47,8 @@ class Standing:
         """Return for how many of the last ``age_s`` seconds a worker has run."""
         begin = (_now() if now is None else now) - age_s
         pauses = [*self._all, *self._of.get(pid, ())]
-        return max(0.0, age_s - sum(min(each.took_s, each.ended - begin) for each in pauses if each.ended > begin))
+        stood_s = sum((min(each.took_s, each.ended - begin) for each in pauses if each.ended > begin), 0.0)
+        return max(0.0, age_s - stood_s)
 
 
 def is_stopped(pid: int) -> bool:

@@ -41,9 +41,10 @@ def test_a_topic_and_a_body_are_sent_once_as_a_message_is(store: MessageStore, p
     sent = [producer.send_once("orders", {"id": 7}, key="17"), producer.send_once("orders", b"other", "17")]
     assert [each.is_duplicate for each in sent] == [False, True]
     assert store.message_at(sent[0].queue, sent[0].queue_offset).body == b'{"id":7}'
-    for call in (lambda: producer.send_once("orders", b""), lambda: producer.send_once("orders", key="1")):
-        with pytest.raises(TypeError, match=r"has no (key|body)"):
-            call()
+    with pytest.raises(TypeError, match="has no key"):
+        producer.send_once("orders", b"")
+    with pytest.raises(TypeError, match="has no body"):
+        producer.send_once("orders", key="1")
 
 
 @pytest.mark.guarantee("G43")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -125,7 +125,7 @@ class Windows:
         self._view = view
         self.log_file_bytes = view.log_file_bytes
         self.entries_per_file = view.entries_per_file
-        self.queues, self.offsets, self.entries = view.queues, view.offsets, view.entries
+        self.queues, self.offsets, self.ranges, self.entries = view.queues, view.offsets, view.ranges, view.entries
         self.log_range, self.release = view.log_range, view.release
         self.asked: list[int] = []
 
@@ -168,6 +168,9 @@ class HandMade:
 
     def offsets(self, queue: MessageQueue) -> range:
         return range(len(self._entries[queue]))
+
+    def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
+        return {queue: self.offsets(queue) for queue in queues}
 
     def log_range(self) -> range:
         return range(self.end)

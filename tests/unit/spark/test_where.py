@@ -16,7 +16,7 @@ from rmqclient.spark.scan.where import Where, parse_where
 from rmqclient.store import MessageQueue
 
 TAGS = ["paid", "refunded", "it's", None]
-ROWS = [
+ROWS: list[dict[str, Any]] = [
     {"topic": topic, "partition": queue_id, "offset": offset, "tags": TAGS[offset % len(TAGS)]}
     for topic in ("orders", "payments")
     for queue_id in range(3)

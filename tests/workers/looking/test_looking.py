@@ -17,6 +17,7 @@ import tarfile
 import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,7 +257,7 @@ def test_check_names_the_topic_that_members_wait_for_until_it_is_made(tmp_path: 
     def handle(_message: ReceivedMessage) -> None:
         """Never called."""
 
-    def found() -> list[dict[str, str]]:
+    def found() -> list[dict[str, Any]]:
         with Glance(str(tmp_path / "store")) as glance:
             rows = [report.row(each) for each in findings.look(glance)]
         return [row for row in rows if row["check"] == "topic"]
