@@ -185,6 +185,7 @@ class PushConsumer:
         self.subscriptions: list[Subscription] = []
         """One per handler; empty before the start and after the end."""
         self._retry_topics: list[RetryTopic] = []
+        self._complaints: dict[Membership, str] = {}
         self._held = False
         self._closing = threading.Event()
         self._is_closed = False
@@ -475,10 +476,18 @@ class PushConsumer:
         for each in self._joined:
             try:
                 each.rebalancer.step()
+                self._complaints.pop(each.membership, None)
             except (QueueError, ValueError, OSError) as error:  # the next look tries again
-                _log.error("rebalance of group %s failed, trying again: %s", each.membership.group, error)
-            except Exception:  # noqa: BLE001 - the same; a strategy is the application's
-                _log.exception("rebalance of group %s failed, trying again", each.membership.group)
+                self._complain(each.membership, error)
+            except Exception as error:  # noqa: BLE001 - the same; a strategy is the application's
+                self._complain(each.membership, error, exc_info=True)
+
+    def _complain(self, membership: Membership, error: Exception, *, exc_info: bool = False) -> None:
+        """Say why a rebalance fails: once, as it is tried again twenty times a second."""
+        text = repr(error)
+        if self._complaints.get(membership) != text:
+            self._complaints[membership] = text
+            _log.error("rebalance of group %s failed, trying again: %s", membership.group, error, exc_info=exc_info)
 
 
 def _retrying(subscriptions: Sequence[Subscription]) -> dict[str, list[ConcurrentDelivery]]:

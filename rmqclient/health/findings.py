@@ -11,6 +11,7 @@ workers       how many are ready, and whether each of them beats
 schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
+slots         how many more groups, queues and members the store can have
 topic         each group whose members wait for a topic that nobody has made
 dlq           each group: dead letters that wait, and their age
 timer         messages with a delay or a time that are late
@@ -50,6 +51,13 @@ LEVELS = ("ok", "warning", "critical", "unknown")
 
 _INTERNAL = frozenset(("CID_RMQ_SYS_TRANS", "rmq_sys_timer"))
 _BROADCAST = "|"
+_MOST_SLOTS = 0.9
+"""Share of a table in use, for a warning."""
+_ROOM = {
+    "group queues": "`rmq group rm` groups that nobody needs: each takes one for each queue of its topics",
+    "queues": "make no topic more, or give topics fewer queues: those of a removed one stay",
+    "members": "run fewer processes, or fewer handlers in each: each handler is a member of its group",
+}
 _QUEUES_READ = 64
 """Of a group, for the age of its oldest message: a read of two files each."""
 
@@ -84,7 +92,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     limits = limits or Limits()
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     queues = glance.queues()
-    found = [store(glance, limits, now_ms), housekeeper(glance)]
+    found = [store(glance, limits, now_ms), housekeeper(glance), slots(glance)]
     found += standing(glance)
     found += left_behind(glance.left_behind())
     found += workers(glance, limits)
@@ -177,6 +185,19 @@ def left_behind(found: Iterable[Holder]) -> Iterator[Finding]:
         state = f"process {each.pid} ({each.command}) has a store open that was removed from here: it works on nothing"
         remedy = f"start it again, or end it (`kill {each.pid}`)"
         yield Finding("replaced", str(each.pid), CRITICAL, state, remedy)
+
+
+def slots(glance: Glance) -> Finding:
+    """Look how full the tables of the runtime file are: at their end, what is new gets nothing."""
+    used = glance.slots()
+    name, (count, most) = max(used.items(), key=lambda each: each[1][0] / each[1][1])
+    values = tuple(
+        Value(f"{each.replace(' ', '_')}_in_use", taken, _MOST_SLOTS * all_, all_)
+        for each, (taken, all_) in used.items()
+    )
+    level = _level(count / most, _MOST_SLOTS, 1.0)
+    state = f"{count:,} of {most:,} {name} are in use"
+    return Finding("slots", "", level, state, _ROOM[name] if level else "", values)
 
 
 def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:

@@ -226,6 +226,18 @@ class Glance:
         """Return how every group stands in every queue that it ever had, by slot; in ``queues``, if they are given."""
         return [each for each in self._by_slot(queues) if each is not None]
 
+    def slots(self) -> dict[str, tuple[int, int]]:
+        """Return how many slots of each table are in use, and how many it has, by what they are for."""
+        layout = self._layout
+        begins = range(layout.GROUP_QUEUE_TABLE_AT, layout.MEMBER_TABLE_AT, layout.GROUP_QUEUE_SLOT.size)
+        at, count = layout.GROUP_QUEUE_SLOT.at["paused"], self.word("group_queue_count")
+        groups = sum(self._word(begin + at) != layout.FORGOTTEN for begin in begins[:count])
+        return {
+            "group queues": (groups, layout.GROUP_QUEUE_SLOTS),
+            "queues": (self.word("queue_count"), layout.QUEUE_SLOTS),
+            "members": (len(self._incarnations()), layout.MEMBER_SLOTS),
+        }
+
     def members(self) -> list[Member]:
         """Return the members of every group whose process lives."""
         at = self._layout.MEMBER_SLOT.at

@@ -7,6 +7,10 @@ The slots live in the runtime file; ``config/consumerOffset.json`` keeps the com
 17. ``committed_offset`` and the bits set are together ``counted_from`` and the words of ``layout.COUNTED``, unless an
     owner died between marking messages and counting them: each message that a group has finished is counted once.
 
+When a group is removed its slots are *forgotten*, and the next groups get them. Processes know a slot by its number, so
+each use of a slot is a *generation*, which the upper bits of ``epoch`` count: a handle of an earlier one is refused,
+and an acknowledgement of it has another epoch. A slot stays forgotten until everything in it is that of the new group.
+
 A seek may move a group back, which breaks them for a while. The seek first writes its target to ``seek_to``. While
 ``seek_to`` is not 0, no invariant holds; the next process that takes the queue, seeks, or opens the store finishes
 the seek.
@@ -23,10 +27,10 @@ from types import MappingProxyType
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import TableFull
+from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.kernel._kernel import RobustMutex, commit_offset, settle_counters
 from rmqclient.store.runtime.client_id import digest_of
-from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at
+from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at, running_slot_at
 
 _AT = layout.GROUP_QUEUE_SLOT.at
 _SEEK_UNFINISHED = 2  # commit_offset
@@ -34,15 +38,25 @@ _WORD = (1 << 64) - 1
 _MOVED = len(layout.COUNTED)
 """Of ``counting``: the difference moves ``counted_from``."""
 _MOST_FENCE_NS = 60_000_000_000
+_MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
+_GENERATION_AT = 48
+"""The bit of ``epoch`` from which on it counts the groups that had the slot; a grant adds 1 below."""
+_GENERATIONS = 1 << 15
 
 COUNTERS = ("delivered", "bytes_out", "failed", *layout.COUNTED)
 """Words of a slot that only grow."""
+
+_OF_A_GROUP = (
+    *COUNTERS, "orphaned", "counting", "owner", "owner_incarnation", "lease_until", "taken_to", "flow_control",
+    "held_offset", "held_attempts", "seek_to", "fenced_until", "fenced_for",
+)  # fmt: skip
+"""Words of a slot that are 0 when a group begins; its place in the queue and ``paused`` are set after them."""
 
 
 class GroupQueueSlot:
     """One slot, for the rare steps that are written in Python. For display, words are read without the mutex.
 
-    The group and the queue of a slot never change, and its number is used for no other slot.
+    An object is for one generation, in which the group and the queue of the slot never change.
     """
 
     def __init__(self, state: SharedState, number: int) -> None:
@@ -50,6 +64,8 @@ class GroupQueueSlot:
         self.at = group_queue_slot_at(number)
         self._state = state
         self._words = state.words
+        self.generation = self.load("epoch") >> _GENERATION_AT
+        """How many groups had the slot before."""
         self.mutex = RobustMutex(state.mapping, self.at + _AT["mutex"])
 
     @cached_property
@@ -87,8 +103,13 @@ class GroupQueueSlot:
 
     @contextmanager
     def locked(self, timeout_ms: int) -> Iterator[None]:
-        """Hold the mutex of this slot; what a dead owner left is settled. Raises StoreBusy."""
+        """Hold the mutex of this slot; what a dead owner left is settled.
+
+        Raises StoreBusy, also when the slot belongs to another group by now.
+        """
         with self._state.locked(self.mutex, timeout_ms):
+            if not self._is_of_this_generation:
+                raise StoreBusy(f"group {self.group!r} was removed at this moment: try again")
             settle_counters(self._state.mapping, self.at)
             yield
 
@@ -99,8 +120,12 @@ class GroupQueueSlot:
 
     @property
     def is_forgotten(self) -> bool:
-        """Whether the group was removed; nobody finds the slot any more."""
-        return self.load("paused") == layout.FORGOTTEN
+        """Whether the group was removed; nobody finds the slot any more, and another group may have it."""
+        return self.load("paused") == layout.FORGOTTEN or not self._is_of_this_generation
+
+    @property
+    def _is_of_this_generation(self) -> bool:
+        return self.load("epoch") >> _GENERATION_AT == self.generation
 
     def acknowledged_bits(self) -> int:
         """Return the bitmap as one number, bit ``queue_offset % 2048``."""
@@ -138,16 +163,16 @@ class GroupQueueSlot:
         held: tuple[int, int] = (0, 0),
         *,
         fence: tuple[int, int] = (0, 0),
-        paused: bool = False,
+        paused: int = 0,
         counters: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Fill a slot, from what was kept of an earlier runtime file; its owner is dead, if it has one."""
         self.store("committed_offset", committed_offset)
         self.store("advance_to", committed_offset)
-        self.store("epoch", epoch)
+        self.store("epoch", self.generation << _GENERATION_AT | epoch & (1 << _GENERATION_AT) - 1)
         self.store("held_offset", held[0])
         self.store("held_attempts", held[1])
-        self.store("paused", int(paused))
+        self.store("paused", paused)
         if fence[0]:
             self.store("owner", layout.NOBODY)
             self.store("fenced_until", fence[0])
@@ -156,6 +181,25 @@ class GroupQueueSlot:
         for name, value in counters.items():
             self.store(name, value)
         self._count_from(committed_offset + bits.bit_count())
+
+    def begin_generation(self) -> None:
+        """Make a forgotten slot as one that no group had. The caller holds the table mutex and that of the slot.
+
+        A grant of before is refused from here on, and a death leaves the slot forgotten.
+        """
+        self.generation = (self.generation + 1) % _GENERATIONS
+        self.store("epoch", self.generation << _GENERATION_AT)
+        for name in _OF_A_GROUP:
+            self.store(name, 0)
+
+    def identify(self, group: str, queue_slot: int) -> None:
+        """Write whose slot it is, while nobody can find it."""
+        name = group.encode()
+        self._state.put_bytes(self.at + _AT["group"], name.ljust(128, b"\0"))
+        self._words.store32(self.at + _AT["group_size"], len(name))
+        self._words.store32(self.at + _AT["queue_slot"], queue_slot)
+        self.__dict__.pop("group", None)
+        self.__dict__.pop("queue_slot", None)
 
     def seek(self, queue_offset: int) -> None:
         """Move the group to an offset, forwards or back. The caller holds the mutex. Afterwards nobody owns the queue.
@@ -265,16 +309,19 @@ class GroupTable:
     def __init__(self, state: SharedState, lock_timeout_ms: int) -> None:
         self._state = state
         self._lock_timeout_ms = lock_timeout_ms
-        self._slots: list[GroupQueueSlot] = []
+        self._slots: list[GroupQueueSlot | None] = []
         self._by_key: dict[tuple[str, int], GroupQueueSlot] = {}
         self._reading = Lock()
+        self._read_at: int | None = None
+        self.changes = 0
+        """+1 whenever this process has learnt of other slots."""
 
     def __iter__(self) -> Iterator[GroupQueueSlot]:
         self._read_on()
-        return iter([slot for slot in self._slots if not slot.is_forgotten])
+        return iter([slot for slot in self._slots if slot is not None and not slot.is_forgotten])
 
     def numbered(self, number: int) -> GroupQueueSlot | None:
-        """Return a slot by its number, forgotten or not; None if no group has it yet."""
+        """Return a slot by its number, forgotten or not; None if no group has it."""
         self._read_on()
         return self._slots[number] if number < len(self._slots) else None
 
@@ -292,8 +339,11 @@ class GroupTable:
         if found is not None:
             return found
         with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
-            found = self.find(group, queue_slot)
-            return found if found is not None else self._add(group, queue_slot, committed_offset)
+            found = self._found(group, queue_slot)
+            if found is None:
+                self._add(group, {queue_slot: committed_offset})
+                found = self._by_key[group, queue_slot]
+            return found
 
     def column(self, field: str) -> list[int]:
         """Return one word of every slot in use, by slot number, as :meth:`SharedState.column`."""
@@ -306,20 +356,16 @@ class GroupTable:
         Does nothing and returns False when the group has a slot for one of the queues. Raises TableFull.
         """
         with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
-            if any(self.find(group, queue_slot) for queue_slot in committed_offsets):
+            if any(self._found(group, queue_slot) for queue_slot in committed_offsets):
                 return False
-            first = self._state.group_queue_count
-            for number, (queue_slot, committed_offset) in enumerate(committed_offsets.items(), first):
-                self._fill(number, group, queue_slot, committed_offset)
-                reach(CrashPoint.GROUP_SLOT_FILLED)
-            self._state.group_queue_count = first + len(committed_offsets)
+            self._add(group, committed_offsets)
             return True
 
     def forget(self, groups: Collection[str]) -> None:
         """Let nobody find the slots of these groups any more. The caller holds the table mutex, so that nobody joins.
 
-        The slots stay in use until the runtime file is made anew, because processes know them by their numbers. A
-        death on the way leaves the group in some queues: forgetting it again goes on. Raises StoreBusy.
+        Groups that begin later get the slots. A death on the way leaves the group in some queues: forgetting it again
+        goes on. Raises StoreBusy.
         """
         for slot in self:
             if slot.group in groups:
@@ -332,27 +378,103 @@ class GroupTable:
         """Return the names of all groups, sorted."""
         return sorted({slot.group for slot in self})
 
-    def _add(self, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
-        number = self._state.group_queue_count
-        self._fill(number, group, queue_slot, committed_offset)
-        self._state.group_queue_count = number + 1
+    def _add(self, group: str, committed_offsets: Mapping[int, int]) -> None:
+        """Give a group slots for these queues, all or none. The caller holds the table mutex.
+
+        New slots are counted together. Forgotten ones are given when the table has no others, and are found one by one:
+        after a death in between, the group begins in the other queues at their first message.
+        """
+        count, wanted = self._state.group_queue_count, len(committed_offsets)
+        new = min(wanted, layout.GROUP_QUEUE_SLOTS - count)
+        forgotten = self._forgotten(wanted - new, group)
+        queues = iter(committed_offsets.items())
+        for number in range(count, count + new):
+            self._fill(number, group, *next(queues))
+            reach(CrashPoint.GROUP_SLOT_FILLED)
+        given = [self._reuse(number, group, *next(queues)) for number in forgotten]
+        self._state.group_queue_count = count + new
+        for slot in given:
+            slot.store("paused", 0)
+        if given:
+            self._state.signal_membership()
+            self._read_again()
         self._read_on()
-        return self._slots[number]
+
+    def _found(self, group: str, queue_slot: int) -> GroupQueueSlot | None:
+        """Return what :meth:`find` does. The caller holds the table mutex: who gave a slot may have died with it."""
+        found = self.find(group, queue_slot)
+        if found is None and self._is_reused:
+            self._read_again()
+            found = self.find(group, queue_slot)
+        return found
+
+    def _forgotten(self, count: int, group: str) -> list[int]:
+        """Return so many slots of groups that were removed. Raises TableFull."""
+        if count <= 0:
+            return []
+        found = [number for number, paused in enumerate(self.column("paused")) if paused == layout.FORGOTTEN]
+        if len(found) < count:
+            raise TableFull(
+                f"group {group!r}: all {layout.GROUP_QUEUE_SLOTS} (group, queue) pairs are in use; "
+                "`rmq group rm` frees those of a group that nobody needs"
+            )
+        return found[:count]
+
+    def _reuse(self, number: int, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
+        """Return a forgotten slot that is that of the group, but for the word that says so."""
+        slot = GroupQueueSlot(self._state, number)
+        with self._state.locked(slot.mutex, self._lock_timeout_ms):
+            slot.begin_generation()
+            slot.identify(group, queue_slot)
+            slot.restore(committed_offset, 0, 0, paused=layout.FORGOTTEN)
+        self._forget_running(number)
+        reach(CrashPoint.GROUP_SLOT_FILLED)
+        return slot
+
+    def _forget_running(self, number: int) -> None:
+        """Let what died in handlers of the former group not count against the messages of the next one."""
+        at, words = layout.RUNNING_SLOT.at, self._state.words
+        for running in range(self._state.running_count):
+            if words.load32(running_slot_at(running) + at["group_queue"]) == number:
+                words.store(running_slot_at(running) + at["attempt"], 0)
 
     def _fill(self, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
-        if number >= layout.GROUP_QUEUE_SLOTS:
-            raise TableFull(f"group {group!r}: all {layout.GROUP_QUEUE_SLOTS} (group, queue) pairs are in use")
         slot = GroupQueueSlot(self._state, number)
-        name = group.encode()
-        self._state.put_bytes(slot.at + _AT["group"], name.ljust(128, b"\0"))
-        self._state.words.store32(slot.at + _AT["group_size"], len(name))
-        self._state.words.store32(slot.at + _AT["queue_slot"], queue_slot)
+        slot.identify(group, queue_slot)
         slot.mutex.initialise()
         slot.restore(committed_offset, 0, 0)
 
     def _read_on(self) -> None:
+        """Read the slots that are new; once the table was full, also those that other groups may have got."""
+        word = self._state.words.load32(_MEMBERSHIP_WORD)
+        if self._is_reused and word != self._read_at:
+            self._read_again()
+            self._read_at = word
+        elif len(self._slots) < self._state.group_queue_count:
+            with self._reading:
+                for number in range(len(self._slots), self._state.group_queue_count):
+                    self._slots.append(self._learnt(number))
+
+    @property
+    def _is_reused(self) -> bool:
+        return self._state.group_queue_count >= layout.GROUP_QUEUE_SLOTS
+
+    def _read_again(self) -> None:
         with self._reading:
-            for number in range(len(self._slots), self._state.group_queue_count):
-                slot = GroupQueueSlot(self._state, number)
-                self._slots.append(slot)
-                self._by_key[slot.group, slot.queue_slot] = slot
+            known = len(self._slots)
+            for number, epoch in enumerate(self.column("epoch")):
+                former = self._slots[number] if number < known else None
+                if former is None or former.generation != epoch >> _GENERATION_AT:
+                    self._slots[number : number + 1] = [self._learnt(number)]
+
+    def _learnt(self, number: int) -> GroupQueueSlot | None:
+        """Let a slot be found; None for one that is forgotten, or becomes that of another group at this moment."""
+        slot = GroupQueueSlot(self._state, number)
+        if slot.is_forgotten:
+            return None
+        key = slot.group, slot.queue_slot
+        if slot.is_forgotten:
+            return None
+        self._by_key[key] = slot
+        self.changes += 1
+        return slot

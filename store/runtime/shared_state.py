@@ -59,8 +59,8 @@ queue: max_offset            append mutex        acquire it, then read any entry
 queue: min_offset            atomic              as min_offset of the log
 queue: bytes_in              append mutex        at any time, for display; the next owner repairs it
 queue: waiting_lanes         atomic              nobody but the waker; a bit too many costs one needless wake-up
-group_queue: queue_slot,     table mutex         at any time, below group_queue_count; they never change
-group_size, group
+group_queue: queue_slot,     table mutex         at any time, below group_queue_count; they change while the slot is
+group_size, group                                forgotten, after the generation in epoch
 group_queue: advance_to      mutex of the slot   as the rest of the slot. In slots of CID_RMQ_SYS_TRANS, append mutex:
                                                  moved on in the append that passes a half message, and raised by
                                                  compare and swap over those that are decided
@@ -414,7 +414,7 @@ def _has_sound_tables(state: SharedState) -> bool:
     if any(count > slots for count, slots in in_use):
         return False
     queues = [_key(state, queue_slot_at(slot)) for slot in range(state.queue_count)]
-    groups = [_key(state, group_queue_slot_at(slot)) for slot in range(state.group_queue_count)]
+    groups = [_key(state, group_queue_slot_at(slot)) for slot in _groups_of(state)]
     return all(None not in keys and len({*keys}) == len(keys) for keys in (queues, groups))
 
 
@@ -423,7 +423,14 @@ def has_sound_offsets(state: SharedState) -> bool:
 
     A seek under way breaks it, too: then ``seek_to`` must lie in the queue.
     """
-    return all(_has_sound_offsets(state, slot) for slot in range(state.group_queue_count))
+    return all(_has_sound_offsets(state, slot) for slot in _groups_of(state))
+
+
+def _groups_of(state: SharedState) -> list[int]:
+    """Return the slots of groups that were not removed. A death may leave anything in the others."""
+    at = layout.GROUP_QUEUE_SLOT.at["paused"]
+    paused = state.column(group_queue_slot_at(0) + at, layout.GROUP_QUEUE_SLOT.size, state.group_queue_count)
+    return [slot for slot, value in enumerate(paused) if value != layout.FORGOTTEN]
 
 
 def _key(state: SharedState, at: int) -> tuple[bytes, int] | None:

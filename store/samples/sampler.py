@@ -218,7 +218,7 @@ class _Shared:
     def _in_order(self, queue_count: int) -> list[tuple[GroupQueueSlot, str, int]]:
         """Return slots, groups and slots of queues, by group, topic and queue id."""
         slots = list(self._groups)
-        changes = self._state.group_queue_count, len(slots), queue_count  # slots are only ever added, or forgotten
+        changes = self._groups.changes, len(slots), queue_count  # slots are added, forgotten, or another group's
         if changes != self._ordered_for:
             known = [(slot, slot.group, slot.queue_slot) for slot in slots]
             known = [each for each in known if each[2] < queue_count and each[1] != TRANSACTION_GROUP]

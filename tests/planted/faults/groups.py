@@ -129,8 +129,8 @@ FAULTS = [
     Fault(
         name="the slots of a new group are counted one by one",
         file="store/runtime/group_table.py",
-        old="                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
-        new="                self._state.group_queue_count = number + 1\n                reach(CrashPoint.GROUP_SLOT_FILLED)\n",
+        old="            reach(CrashPoint.GROUP_SLOT_FILLED)\n",
+        new="            self._state.group_queue_count = number + 1\n            reach(CrashPoint.GROUP_SLOT_FILLED)\n",
         tests=KILLED_SEEK,
         select="all_or_none",
     ),

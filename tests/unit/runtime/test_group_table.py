@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from rmqclient.store import Message, MessageQueue, MessageStore, StoreConfig, layout, open_store
 from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.runtime.group_table import GroupTable
+from rmqclient.store.runtime.shared_state import _has_sound_tables, has_sound_offsets, running_slot_at
 from rmqclient.store.settings import config_file, document
 from tests.support.stores import abandon, grant_of
 from tests.support.sweeps import share_of
@@ -87,7 +89,7 @@ def test_a_full_table_says_so(store: MessageStore, monkeypatch: pytest.MonkeyPat
 @given(
     committed=st.integers(0, 2**40),
     bits=st.integers(0, 2**layout.ACK_WINDOW - 1),
-    epoch=st.integers(0, 2**63),
+    epoch=st.integers(0, 2**48 - 1),
 )
 def test_a_slot_keeps_what_was_put_in(committed: int, bits: int, epoch: int) -> None:
     slot = THE_STORE.groups.find_or_add("group", 0, 0)
@@ -107,14 +109,22 @@ THE_STORE: MessageStore
 
 def test_a_dead_owners_mutex_goes_to_the_next_one(store: MessageStore) -> None:
     slot = store.groups.find_or_add("group", 0, 0)
-    child = os.fork()
-    if child == 0:
-        slot.mutex.acquire(1_000)
-        os._exit(0)
-    os.waitpid(child, 0)
+    _run_elsewhere(store.root, "slot = store.groups.find_or_add('group', 0, 0); slot.mutex.acquire(1_000); os._exit(0)")
     with slot.locked(1_000):
         slot.store("epoch", 5)
     assert slot.load("epoch") == 5
+
+
+def _run_elsewhere(root: Path, statement: str) -> None:
+    """Run a statement that knows ``store`` in a process that opens it: a forked one would own nothing of it."""
+    program = f"""
+import os
+from pathlib import Path
+from rmqclient.store import open_store
+with open_store(Path({str(root)!r}), housekeeping=False) as store:
+    {statement}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_whoever_waits_too_long_for_a_slot_is_told(store: MessageStore, other: GroupTable) -> None:
@@ -207,3 +217,85 @@ def test_an_epoch_never_falls(acknowledged: MessageStore) -> None:
     abandon(acknowledged)
     with open_store(acknowledged.root, housekeeping=False) as again:
         assert grant_of(again, "group", QUEUE).epoch > before
+
+
+@pytest.fixture
+def full(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> MessageStore:
+    """A store whose table has two slots: groups ``a`` and ``b`` have them."""
+    monkeypatch.setattr(layout, "GROUP_QUEUE_SLOTS", 2)
+    for group in "ab":
+        store.groups.find_or_add(group, 0, 0)
+    return store
+
+
+@pytest.mark.guarantee("G104")
+def test_the_slots_of_a_removed_group_are_those_of_the_next_one(full: MessageStore, other: GroupTable) -> None:
+    # Given another process that knows the slot of a group, and has a grant of it
+    former = other.find("a", 0)
+    assert former is not None
+    former.store("delivered", 9)
+    former.store("seek_to", 4)
+    # When the group is removed and another one begins
+    full.forget_groups({"a"})
+    made = full.groups.find_or_add("c", 1, 7)
+    # Then it has the slot, with nothing of the former one
+    assert (made.number, made.group, made.queue_slot) == (former.number, "c", 1)
+    assert (made.committed_offset, made.load("delivered"), made.load("seek_to")) == (7, 0, 0)
+    assert made.load("paused") == 0
+    # And both processes find it under its own name only
+    for table in (full.groups, other):
+        assert table.find("a", 0) is None
+        found = table.find("c", 1)
+        assert found is not None
+        assert found.number == former.number
+        assert table.groups() == ["b", "c"]
+    # And the handle of before changes nothing
+    with pytest.raises(StoreBusy, match="'a' was removed"), former.locked(100):
+        pass
+    assert not former.commit(0, former.generation << 48, 100)
+    assert made.committed_offset == 7
+
+
+def test_a_group_that_comes_back_is_a_new_one_wherever_it_was_known(full: MessageStore, other: GroupTable) -> None:
+    for generation in range(3):
+        full.forget_groups({"a"})
+        full.groups.find_or_add("a", 0, generation)
+        found = other.find("a", 0)
+        assert found is not None
+        assert found.committed_offset == generation
+
+
+def test_a_table_without_forgotten_slots_is_full_and_says_what_frees_some(full: MessageStore) -> None:
+    with pytest.raises(TableFull, match="rmq group rm"):
+        full.groups.find_or_add("c", 0, 0)
+    with pytest.raises(TableFull):
+        full.groups.begin("c", {0: 0, 1: 0})
+    full.forget_groups({"a", "b"})
+    assert full.groups.begin("c", {0: 5, 1: 6})
+    assert {(slot.queue_slot, slot.committed_offset) for slot in full.groups} == {(0, 5), (1, 6)}
+
+
+def test_what_died_in_a_handler_of_the_former_group_does_not_count_against_the_next_one(full: MessageStore) -> None:
+    # Given a message of a group that was running when its process died
+    number = full.groups.find_or_add("a", 0, 0).number
+    at, words = layout.RUNNING_SLOT.at, full.state.words
+    full.state.running_count = 1
+    words.store(running_slot_at(0) + at["attempt"], 2)
+    words.store32(running_slot_at(0) + at["group_queue"], number)
+    # When another group gets the slot
+    full.forget_groups({"a"})
+    full.groups.find_or_add("c", 0, 0)
+    # Then nothing of it is running any more
+    assert words.load(running_slot_at(0) + at["attempt"]) == 0
+
+
+def test_a_runtime_file_with_forgotten_slots_of_any_name_is_sound(full: MessageStore) -> None:
+    full.forget_groups({"a"})
+    forgotten = full.groups.find_or_add("a", 1, 0)
+    full.forget_groups({"a"})
+    full.state.put_bytes(
+        forgotten.at + layout.GROUP_QUEUE_SLOT.at["group"], b"\xff" * 128
+    )  # a death while it is written
+    assert _has_sound_tables(full.state)
+    assert has_sound_offsets(full.state)
+    assert GroupTable(full.state, 100).groups() == ["b"]

@@ -270,3 +270,14 @@ def test_check_names_the_topic_that_members_wait_for_until_it_is_made(tmp_path: 
         with Producer(tmp_path / "store") as producer:
             producer.create_topic("ordres", 1)
         assert found() == []
+
+
+def test_check_warns_before_the_slots_run_out_and_is_critical_when_there_are_none(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", housekeeping=False) as store:
+        levels = []
+        for in_use in (0, 15_000, 16_384):
+            store.state.group_queue_count = in_use
+            with Glance(str(tmp_path / "store")) as glance:
+                levels.append(findings.slots(glance).level)
+        store.state.group_queue_count = 0
+    assert levels == [findings.OK, findings.WARNING, findings.CRITICAL]
