@@ -95,3 +95,28 @@ def test_a_forked_child_keeps_what_others_do_with_signals() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     finally:
         signal.signal(signal.SIGUSR1, former)
+
+
+def test_an_ignored_hangup_stays_ignored_and_an_ignored_termination_does_not() -> None:
+    former = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        with SignalPipe(signal.SIGHUP, signal.SIGTERM) as pipe:
+            pipe.install()
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+            assert pipe.read() == [signal.SIGTERM]
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def test_signals_that_others_took_over_are_taken_back_and_the_first_handlers_come_back_at_the_end() -> None:
+    former = signal.getsignal(signal.SIGUSR1)
+    with SignalPipe(signal.SIGUSR1) as pipe:
+        pipe.install()
+        signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
+        signal.set_wakeup_fd(-1)
+        pipe.install()
+        signal.raise_signal(signal.SIGUSR1)
+        assert pipe.read() == [signal.SIGUSR1]
+    assert signal.getsignal(signal.SIGUSR1) is former

@@ -33,7 +33,7 @@ from rmqclient.workers.processes.worker_life import (
 )
 
 NOW = 1_000.0
-LIMITS = Limits(message_time_limit_s=60.0)
+LIMITS = Limits(start_timeout_s=60, message_time_limit_s=60.0)
 NEVER = float("inf")
 
 WELL = Vitals(ready=True, beat_age_s=0.4, message_age_s=None)

@@ -44,6 +44,13 @@ def start_fork_server() -> None:
         multiprocess.forkserver.ensure_running()
 
 
+def helpers() -> frozenset[int]:
+    """Return the processes that this one started to start workers, and whose ends it takes by itself."""
+    fork_server = multiprocess.forkserver._forkserver._forkserver_pid  # noqa: SLF001 - nothing else tells
+    tracker = multiprocess.resource_tracker._resource_tracker._pid  # noqa: SLF001
+    return frozenset(pid for pid in (fork_server, tracker) if pid is not None)
+
+
 class Child:
     """A started worker process. Raises OSError or EOFError when it cannot be started."""
 

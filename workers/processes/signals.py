@@ -28,24 +28,28 @@ GROUP_WIDE = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 class SignalPipe:
     """The read end of a pipe with one byte for each of the wanted signals that arrived. Main thread only.
 
-    Makes the pipe at once and changes nothing else until :meth:`install`. As a context manager it puts the former
-    handlers back at the end.
+    Makes the pipe at once and changes nothing else until :meth:`install`, which may be called again, when others have
+    had a chance to take the signals over. As a context manager it puts the former handlers back at the end.
+
+    SIGINT and SIGHUP stay ignored if they were ignored when the pipe was made: ``nohup`` and the ``&`` of a shell mean
+    that. Make it before the application is imported, which may ignore signals for reasons of its own.
 
     A forked child has none of it: a signal to the child ends it, and is not told to its parent, whose pipe it shares.
     """
 
     def __init__(self, *wanted: signal.Signals) -> None:
-        self._wanted = frozenset(wanted)
+        self._wanted = frozenset(number for number in wanted if not _is_ignored_for_good(number))
         self._former: dict[signal.Signals, Any] = {}
         self._former_fd: int | None = None
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def install(self) -> None:
-        """Take over the wanted signals."""
-        self._former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for number in self._wanted:
-            self._former[number] = signal.signal(number, _do_nothing)
-        fork.register(self)
+        """Take over the wanted signals, also from whoever has taken them over since the last call."""
+        former_fd = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        former = {number: signal.signal(number, _do_nothing) for number in self._wanted}
+        if self._former_fd is None:
+            self._former_fd, self._former = former_fd, former
+            fork.register(self)
 
     def leave_to_parent(self) -> None:
         """Let the wanted signals do in a forked child what they do by default, unless others have taken them over."""
@@ -95,6 +99,10 @@ def blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_ignored_for_good(number: signal.Signals) -> bool:
+    return number in (signal.SIGINT, signal.SIGHUP) and signal.getsignal(number) is signal.SIG_IGN
 
 
 def unblock() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import os
 import signal
@@ -23,3 +24,9 @@ def tell_stacks() -> None:
     except OSError:
         return
     atexit.register(path.unlink, missing_ok=True)
+
+
+def forget_stacks(pid: int) -> None:
+    """Remove what a worker that was killed could not remove."""
+    with contextlib.suppress(OSError):
+        path_of(pid).unlink(missing_ok=True)

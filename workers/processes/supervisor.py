@@ -15,7 +15,8 @@ The supervisor as a whole::
     it is killed itself                            the workers notice: :mod:`rmqclient.workers.processes.worker`
 
 It waits on the workers' sentinels and on the pipe of its signals. When the wait times out, it looks at the worker
-table and does what is due. It starts no thread and touches only processes that it started.
+table and does what is due. It starts no thread and touches only processes that it started, and what those have left
+behind: :mod:`rmqclient.workers.processes.left_behind`.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ import multiprocess.connection
 
 from rmqclient.admin.workers import WorkerState, WorkerTable
 from rmqclient.errors import QueueError, StoreReplaced
-from rmqclient.workers.exit_codes import ExitCode
-from rmqclient.workers.processes.child import Child
+from rmqclient.workers.exit_codes import ExitCode, WorkerExit
+from rmqclient.workers.processes.child import Child, helpers
+from rmqclient.workers.processes.left_behind import Orphans
 from rmqclient.workers.processes.reporting import Reporting
 from rmqclient.workers.processes.signals import SignalPipe
+from rmqclient.workers.processes.stacks import forget_stacks
 from rmqclient.workers.processes.standing import Standing
 from rmqclient.workers.processes.worker import Boot
 from rmqclient.workers.processes.worker_life import (
@@ -98,6 +101,7 @@ class Supervisor:
         self._children: dict[int, Child] = {}
         self._starts: Counter[int] = Counter()
         self._standing = Standing()
+        self._orphans = Orphans()
         self._stopping = False
         self._exit_code = ExitCode.OK
         for _ in range(processes):
@@ -133,6 +137,7 @@ class Supervisor:
         if not self._stopping:
             self._look()
         self._forget_stopped_workers()
+        self._orphans.look(self._own())
         slots = [child.slot for child in self._children.values()]
         self._reporting.look(len(self._workers), {slot: self._table.status(slot) for slot in slots})
 
@@ -172,6 +177,7 @@ class Supervisor:
                 self._children[number].send(signal_number)
             case Release() if number in self._children:
                 child = self._children.pop(number)
+                self._kill_left_behind(number, child)
                 child.close()
                 self._table.release(child.slot)
             case Say(level, text):
@@ -198,6 +204,16 @@ class Supervisor:
         self._starts[number] += 1
         self._children[number] = child
         self._table.assign(slot, child.pid)
+
+    def _kill_left_behind(self, number: int, child: Child) -> None:
+        """Kill what a worker that did not end in order had started: its messages are handled again without it."""
+        if child.exit_code() != WorkerExit.STOPPED and (count := self._orphans.kill_new({child.pid, *self._own()})):
+            _log.warning("worker %d (pid %d): %d processes that it had started were killed", number, child.pid, count)
+        forget_stacks(child.pid)
+
+    def _own(self) -> set[int]:
+        """Return what is no orphan; workers are one if their fork server was killed."""
+        return {*helpers(), *(child.pid for child in self._children.values())}
 
     def _on_signal(self, arrived: signal.Signals) -> None:
         match arrived:

@@ -17,7 +17,9 @@ It leaves READY for one of three reasons:
 - It has lost a thread of the library (:mod:`rmqclient.store.threads.guarded`): it drains as at SIGTERM, in the state
   LOSING, and its supervisor replaces it.
 
-SIGINT is ignored: a terminal sends it to the whole process group, and the supervisor decides what it means.
+SIGINT does nothing: a terminal sends it to the whole process group, and the supervisor decides what it means. It is
+not ignored, because what a handler starts would ignore it, too. The worker takes its signals over again when the
+application was loaded, and when its lifespans have begun: a module may have set handlers that end the process.
 SIGUSR1 writes the stacks of all threads for ``rmq worker stack`` (:mod:`rmqclient.workers.processes.stacks`).
 SIGABRT, and every crash in compiled code, prints the stacks of all threads on standard error (``faulthandler``).
 
@@ -26,6 +28,7 @@ Everything here is importable and gets its inputs from a :class:`Boot`, so that 
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import logging
 import os
@@ -47,6 +50,7 @@ from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.processes import places, signals
+from rmqclient.workers.processes.left_behind import kill_descendants
 from rmqclient.workers.processes.logs import LogFormat, configure_logging, let_prints_out
 from rmqclient.workers.processes.stacks import tell_stacks
 
@@ -90,13 +94,13 @@ def main(boot: Boot) -> None:
     """The target of the process. Leaves by ``SystemExit`` with a :class:`~rmqclient.workers.exit_codes.WorkerExit`."""
     faulthandler.enable(all_threads=True)
     tell_stacks()
-    stop = signals.SignalPipe(signal.SIGTERM, signal.SIGHUP)
+    stop = signals.SignalPipe(signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     stop.install()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.unblock()
     configure_logging(boot.log_level, boot.log_format)
     let_prints_out()
     code = _run_until_told(boot, stop)
+    atexit._run_exitfuncs()  # a forked process ends without them  # noqa: SLF001
     if code in (WorkerExit.UNFINISHED, WorkerExit.THREAD_LOST):
         _leave_threads_behind(code)
     sys.exit(code)
@@ -106,6 +110,7 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
     loaded = _load(boot.transfer)
     if loaded is None:
         return WorkerExit.CANNOT_BOOT
+    stop.install()
     try:
         with (
             places.for_worker(boot.root, boot.config) as working,
@@ -160,6 +165,7 @@ def _deliver(
     except (Exception, SystemExit) as error:  # noqa: BLE001 - lifespans are the application's
         _log.error("the worker cannot start: %s", _told(error), exc_info=error)
         return WorkerExit.FAILED
+    stop.install()
     timeout_s = _wait_for_the_end(stop, drain_timeout_s)
     heartbeat.enter(WorkerState.DRAINING if consumer.loss is None else WorkerState.LOSING)
     consumer.stop_taking()
@@ -191,13 +197,16 @@ def _wait_for_the_end(stop: signals.SignalPipe, drain_timeout_s: float) -> float
         if supervisor in ready:
             _log.warning("the supervisor is gone: stopping")
             return ORPHAN_DRAIN_TIMEOUT_S
-        if stop.read():
+        if {signal.SIGTERM, signal.SIGHUP}.intersection(stop.read()):
             return drain_timeout_s
 
 
 def _leave_threads_behind(code: WorkerExit) -> None:
-    """End now: an interpreter would wait for the handlers' threads, which are past their deadline."""
-    logging.shutdown()
+    """End now: an interpreter would wait for the handlers' threads, which are past their deadline.
+
+    What they had started ends with them, also when no supervisor is there to see to it.
+    """
+    kill_descendants(os.getpid())
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

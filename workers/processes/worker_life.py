@@ -49,8 +49,8 @@ _NEVER = float("inf")
 class Limits:
     """The times that a worker may take, in seconds."""
 
-    start_timeout_s: float = 60.0
-    """From the start of the process until it is ready."""
+    start_timeout_s: float = 600.0
+    """From the start of the process until it is ready: what it loads may be large."""
 
     beat_timeout_s: float = 30.0
     """From its last beat. A beat is due every half second; code that keeps the interpreter busy may delay it."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rmqclient.workers.processes import places, worker
     from rmqclient.workers.processes.logs import LogFormat
     from rmqclient.workers.processes.reporting import Reporting
+    from rmqclient.workers.processes.signals import SignalPipe
     from rmqclient.workers.processes.worker_life import Limits
 
 
@@ -48,6 +49,13 @@ if TYPE_CHECKING:
     default="15m",
     show_default=True,
     help="Longest time for one message; 0 for no limit.",
+)
+@click.option(
+    "--start-timeout",
+    type=duration,
+    default="10m",
+    show_default=True,
+    help="Longest time until a worker is ready, loading included; 0 for no limit.",
 )
 @click.option(
     "--beat-timeout",
@@ -81,6 +89,7 @@ def run(
     root: Path | str | None,
     shutdown_timeout: float,
     time_limit: float,
+    start_timeout: float,
     beat_timeout: float,
     member_name: str,
     metrics_at: tuple[str, int] | None,
@@ -101,21 +110,27 @@ def run(
     from rmqclient.names import check_member
     from rmqclient.workers.loading import load_app, of_groups, place_of
     from rmqclient.workers.processes.logs import configure_logging
+    from rmqclient.workers.processes.signals import SignalPipe
+    from rmqclient.workers.processes.supervisor import SIGNALS
     from rmqclient.workers.processes.worker_life import Limits
 
     configure_logging(log_level.upper(), log_format)
     check_member(f"{member_name}-1")
-    with ServiceManager.of_this_process() as manager:  # before the application can start a process
+    with (
+        ServiceManager.of_this_process() as manager,  # before the application can start a process
+        SignalPipe(*SIGNALS) as signal_pipe,  # and before it can ignore a signal
+    ):
         whole = load_app(target)
         app = of_groups(whole, groups)
         place = place_of(whole, root, is_stronger=is_for_this_command()) or whole.root
         limits = Limits(
             shutdown_timeout_s=shutdown_timeout,
             message_time_limit_s=time_limit or float("inf"),
+            start_timeout_s=start_timeout or float("inf"),
             beat_timeout_s=beat_timeout,
         )
         running = _Running(app, place, limits, log_level.upper(), log_format, report_s)
-        sys.exit(running.supervise(manager, processes or _usable_cpus(), member_name, metrics_at))
+        sys.exit(running.supervise(manager, signal_pipe, processes or _usable_cpus(), member_name, metrics_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +145,20 @@ class _Running:
     report_s: float
 
     def supervise(
-        self, manager: ServiceManager, processes: int, member_name: str, metrics_at: tuple[str, int] | None
+        self,
+        manager: ServiceManager,
+        signal_pipe: SignalPipe,
+        processes: int,
+        member_name: str,
+        metrics_at: tuple[str, int] | None,
     ) -> ExitCode:
         """Run workers until they are told to stop."""
         from rmqclient.workers.processes import places, supervisor
         from rmqclient.workers.processes.child import start_fork_server
-        from rmqclient.workers.processes.signals import SignalPipe
 
         boot = self._boot()
         start_fork_server()  # before the store and the housekeeper, which may start threads
         with (
-            SignalPipe(*supervisor.SIGNALS) as signal_pipe,
             opening(self.root, lambda: places.for_supervisor(self.root, self.app.config)) as place,
             contextlib.ExitStack() as shown_at,
         ):
