@@ -27,6 +27,7 @@ _OF_OTHER_HOSTS = frozenset(
      "ocfs2", "orangefs", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs")
 )  # fmt: skip
 _FUSE = re.compile(r"fuse(blk)?(\..*)?")
+_SAY_WHEN_MOUNTED = ("ext4", "xfs", "f2fs")
 _OF_THE_FILE_SYSTEM = "lost+found"  # in the top directory of an ext4 file system, for root alone
 _LOST_WITH = {
     "tmpfs": "memory: a reboot or a power cut loses every message",
@@ -83,6 +84,21 @@ def mount_of(directory: Path) -> Mount | None:
         return None
     number = re.search(r"^mnt_id:\s*(\d+)$", about, re.MULTILINE)
     return find_mount(mounts, int(number[1])) if number else None
+
+
+def mounting_of(device: int) -> int:
+    """Return a number that the mounted file system with this ``st_dev`` has until it is unmounted, or 0 for unknown.
+
+    It is the same in every container, and no other one gets it before the next boot: it is the inode of the directory
+    that the file system makes in ``/sys`` when it is mounted. Others than ext4, xfs and f2fs make none by their device.
+    """
+    name = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}").rpartition("/")[2]
+    for kind in _SAY_WHEN_MOUNTED:
+        try:
+            return Path(f"/sys/fs/{kind}/{name}").stat().st_ino
+        except OSError:  # another kind, or there is no /sys here
+            continue
+    return 0
 
 
 def find_mount(mountinfo: str, number: int) -> Mount | None:

@@ -1,9 +1,10 @@
 """The runtime file ``<root>/shared``: the state that the processes with the store open share.
 
 It is not durable truth. It survives ``kill -9`` of any process, and the first process that opens the store builds it
-anew; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs. The layout is
-in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables). This table says which process may touch what. A
-field of a table stands behind the name of the table, ``all`` for the fields without a row of their own:
+anew; committed offsets and acknowledgements are carried over while the kernel that wrote them still runs, and has the
+file system mounted all the while. The layout is in :mod:`rmqclient.store.layout` (``RUNTIME_HEADER`` and the tables).
+This table says which process may touch what. A field of a table stands behind the name of the table, ``all`` for the
+fields without a row of their own:
 
 ===========================  ==================  =======================================================================
 field                        written under       when a reader may look; what a crash leaves
@@ -11,7 +12,7 @@ field                        written under       when a reader may look; what a 
 magic, version,              the builder         anything: they are whole before the file gets its name, and never
 fingerprint, device, inode,                      change
 init_epoch, boot_id,
-lock_mtime,
+mounting, lock_mtime,
 commit_log_file_bytes,
 consume_queue_file_bytes
 append_stage, append_from,   append mutex        nothing without the mutex; the next owner repairs by them
@@ -103,6 +104,7 @@ from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, TableFull
+from rmqclient.store.files.file_system import mounting_of
 from rmqclient.store.files.lock_owner import new_owner
 from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
@@ -323,6 +325,7 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
         "inode": status.st_ino,
         "init_epoch": secrets.randbits(63),
         "lock_mtime": (root / "lock").stat().st_mtime_ns,
+        "mounting": mounting_of(status.st_dev),
         "commit_log_file_bytes": commit_log_file_bytes,
         "consume_queue_file_bytes": consume_queue_file_bytes,
     }
@@ -381,7 +384,11 @@ def what_differs(state: SharedState) -> str | None:
 
 
 def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
-    """Map the runtime file that the last processes left; None when it is missing, a copy, or from an earlier boot."""
+    """Map the runtime file that the last processes left.
+
+    None when it is missing, a copy, or from an earlier boot, or when its file system was away since: the pages that the
+    kernel had are gone then, and what stands here may be older or newer than the log and the queues.
+    """
     path = root / FILE_NAME
     try:
         status = path.stat()
@@ -392,6 +399,9 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)
     if what_differs(state) or (header["device"], header["inode"]) != (status.st_dev, status.st_ino):
+        return None
+    mounting = mounting_of(status.st_dev)
+    if mounting and header["mounting"] and mounting != header["mounting"]:
         return None
     if not _has_sound_tables(state):
         return None

@@ -106,8 +106,12 @@ class Machine:
 
     def start(self) -> None:
         """Start again after a cut; every process that used the file system must be gone."""
-        _unmount(self.directory)
         self._new_boot()
+        self.plug_in()
+
+    def plug_in(self) -> None:
+        """Mount the disk again, as another device and without a boot."""
+        _unmount(self.directory)
         self._mount()
 
     def close(self) -> None:

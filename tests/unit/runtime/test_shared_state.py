@@ -103,6 +103,17 @@ def test_a_copy_is_not_believed(root: Path, state: SharedState, tmp_path: Path) 
     assert shared_state.leftover(tmp_path / "copy") is None
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "is_believed"), [(7, 7, True), (7, 8, False), (0, 8, True), (7, 0, True), (0, 0, True)]
+)
+def test_a_file_of_another_mounting_is_not_believed(
+    root: Path, state: SharedState, monkeypatch: pytest.MonkeyPatch, then: int, now: int, is_believed: bool
+) -> None:
+    put(root, HEADER["mounting"], struct.pack("=Q", then))
+    monkeypatch.setattr(shared_state, "mounting_of", lambda _: now)
+    assert (shared_state.leftover(root) is not None) is is_believed
+
+
 @pytest.mark.parametrize("size", [0, 4_096, layout.RUNTIME_SIZE - 1, layout.RUNTIME_SIZE + 1])
 def test_a_file_of_another_size_is_refused_and_not_believed(root: Path, state: SharedState, size: int) -> None:
     os.truncate(root / shared_state.FILE_NAME, size)
