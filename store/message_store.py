@@ -51,6 +51,7 @@ from rmqclient.store.upkeep.flush import QUEUES_INTERVAL_MS, Flusher
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
 from rmqclient.store.upkeep.timetable import Every
+from rmqclient.store.upkeep.unsharing import Unsharing
 from rmqclient.store.waiting.once import Once
 from rmqclient.store.waiting.schedule import PERSIST_INTERVAL_MS, Schedule
 from rmqclient.store.waiting.timer import Timer
@@ -121,7 +122,7 @@ class MessageStore:
         self._parts = parts = Parts(root, config, state, lock, self.topics, self.log_files, self.consume_queues)
         self.groups = GroupTable(state, config.lock_timeout_ms)
         self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
-        self.disk = Disk(root, state, config)
+        self.disk = Disk(root, state, config, Unsharing(parts, self.index_files).look)
         self.flusher = Flusher(parts)
         self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
         self.replicas = Replicas(root, state, lock)
@@ -139,6 +140,7 @@ class MessageStore:
         )
         self._releaser = Releaser(state, self._mappings)
         self._moved_clock = MovedClock(state) if clock.is_movable() else None
+        self.disk.enter()
         self.housekeeper = self._start_housekeeper() if housekeeping else None
 
     def _wire_waiting(self) -> None:

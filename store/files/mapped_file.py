@@ -3,6 +3,8 @@
 - Blocks are reserved by ``fallocate`` before the first store: a store into a hole on a full disk is SIGBUS, an
   allocation on a full disk is ENOSPC, which becomes :class:`StoreFull`. A file that grows has all of its size at once,
   and blocks for a part of it, as a broker's has; whoever stores behind that part reserves more before.
+- Reserved blocks are of use only if the file is written in place, so btrfs is asked for that
+  (:mod:`rmqclient.store.files.own_blocks`).
 - A file is made under a scratch name in the store's root and linked into its directory when it is whole. A process
   that is killed half-way leaves a scratch file, which recovery removes. It never leaves a short file among the data,
   which RocketMQ would refuse to load. If two processes make the same file at once, both find it made.
@@ -16,6 +18,8 @@ import errno
 import os
 import secrets
 import stat
+import struct
+from fcntl import ioctl
 from pathlib import Path
 from typing import TypeAlias
 
@@ -29,6 +33,9 @@ SCRATCH_PREFIX = ".allocating-"
 
 # Not blocking, because the file may be a pipe.
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+# FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h where a long has 64 bits, and FS_NOCOW_FL
+_GET_FLAGS, _SET_FLAGS, _IN_PLACE = 0x8008_6601, 0x4008_6602, 0x0080_0000
 
 
 def allocate(path: Path, size: int, scratch: Path, *, reserved: int | None = None) -> bool:
@@ -79,12 +86,20 @@ def _allocate_at(path: Path, size: int, reserved: int) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, OWN_FILE)
     try:
         share_file(descriptor, path.parent)
+        _write_in_place(descriptor)
         if reserved < size and reserve_blocks(descriptor, reserved):
             os.ftruncate(descriptor, size)
         else:
             os.posix_fallocate(descriptor, 0, size)
     finally:
         os.close(descriptor)
+
+
+def _write_in_place(descriptor: int) -> None:
+    """Ask for an empty file to be written in place. File systems that do so anyway do not know the flag."""
+    with contextlib.suppress(OSError):
+        flags = struct.unpack("i", ioctl(descriptor, _GET_FLAGS, bytes(4)))[0]
+        ioctl(descriptor, _SET_FLAGS, struct.pack("i", flags | _IN_PLACE))
 
 
 def reserve(path: Path, size: int) -> None:

@@ -8,6 +8,7 @@ as soon as there is room, with or without a housekeeper. Consumers are never ref
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,12 +30,18 @@ class Usage(NamedTuple):
 
 
 class Disk:
-    """The file system of one store, as one process sees it."""
+    """The file system of one store, as one process sees it.
 
-    def __init__(self, root: Path, state: SharedState, config: StoreConfig) -> None:
+    ``unshare`` gives the mapped files blocks of their own; it raises StoreFull when there is no room for that.
+    """
+
+    def __init__(
+        self, root: Path, state: SharedState, config: StoreConfig, unshare: Callable[[], None] = lambda: None
+    ) -> None:
         self._root = root
         self._state = state
         self._config = config.retention
+        self._unshare = unshare
 
     def usage(self) -> Usage:
         """Ask the file system (UtilAll.getDiskPartitionSpaceUsedPercent)."""
@@ -43,9 +50,14 @@ class Disk:
         entire = used + status.f_bavail
         return Usage(100 * used / entire if entire else 0.0, status.f_bavail * status.f_frsize)
 
+    def enter(self) -> None:
+        """Look for shared blocks before this process appends: the store may have been cloned while it was closed."""
+        if self._sharing():
+            self._state.disk_full = 1
+
     def look(self) -> None:
         """Look at the disk, and tell every process whether appends are refused."""
-        problem = self._problem()
+        problem = self._sharing() or self._fullness()
         if problem and not self._state.disk_full:
             _log.error("appends to %s are refused: %s", self._root, problem)
         elif self._state.disk_full and not problem:
@@ -54,12 +66,19 @@ class Disk:
 
     def check_room(self) -> None:
         """Look again for an append that was refused. Raises StoreFull, or lets every process append again."""
-        problem = self._problem()
+        problem = self._fullness() or self._sharing()
         if problem:
             raise StoreFull(f"nothing was written: {problem}")
         self._state.disk_full = 0
 
-    def _problem(self) -> str | None:
+    def _sharing(self) -> str | None:
+        try:
+            self._unshare()
+        except StoreFull as error:
+            return str(error)
+        return None
+
+    def _fullness(self) -> str | None:
         usage, config = self.usage(), self._config
         if usage.used_percent > config.disk_full_percent:
             return (

@@ -18,14 +18,15 @@ ROOM_FOR_A_STORE = 2 * layout.RUNTIME_SIZE
 """A runtime file, and the next one beside it while a store is opened."""
 
 KINDS = ("tmpfs", "ext4", "xfs", "few inodes")
-"""What :func:`small_disk` can mount; the last one is an ext4 whose inodes run out before its blocks do."""
+"""What :func:`small_disk` can mount, beside btrfs. The last is an ext4 whose inodes run out before its blocks do."""
 
 _MAKE = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4"),
     "few inodes": ("mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", "-N", "2048"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
-_SIZES = dict.fromkeys(("ext4", "few inodes"), ROOM_FOR_A_STORE + 32 * _MIB) | {"xfs": 320 * _MIB}
+_SIZES = dict.fromkeys(("ext4", "few inodes"), ROOM_FOR_A_STORE + 32 * _MIB) | {"xfs": 320 * _MIB, "btrfs": 320 * _MIB}
 
 
 class CannotMount(Exception):

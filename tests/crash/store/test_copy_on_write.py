@@ -1,0 +1,181 @@
+"""File systems that share blocks between files: a full disk is StoreFull there, too, and never a signal.
+
+On small file systems on a loop device. Mounting needs root, and mkfs.xfs or mkfs.btrfs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import pytest
+
+from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.errors import StoreFull
+from rmqclient.store.files.own_blocks import shares_blocks
+from tests.client.conftest import wait_for
+from tests.support.host.small_disks import CannotMount, Filler, small_disk
+from tests.support.oracle import reference
+from tests.support.oracle.views import stored_bodies
+from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
+
+
+class Case(NamedTuple):
+    """A file system, and what shares the blocks of a store on it."""
+
+    kind: str
+    share: Callable[[Path], None]
+
+
+def clone(disk: Path) -> None:
+    subprocess.run(["cp", "-a", "--reflink=auto", disk / "store", disk / "backup"], check=True)
+
+
+def snapshot(disk: Path) -> None:
+    subprocess.run(["btrfs", "subvolume", "snapshot", "-r", disk, disk / "backup"], check=True, capture_output=True)
+
+
+def nothing(disk: Path) -> None:
+    del disk
+
+
+CASES = [Case("xfs", clone), Case("btrfs", nothing), Case("btrfs", clone), Case("btrfs", snapshot)]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.kind}-{case.share.__name__}")
+def case(request: pytest.FixtureRequest) -> Case:
+    found: Case = request.param
+    return found
+
+
+@pytest.fixture
+def disk(case: Case, tmp_path: Path) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(small_disk(case.kind, tmp_path))
+        except CannotMount as error:
+            pytest.skip(str(error))
+
+
+WORK = """
+import sys
+from pathlib import Path
+from tests.crash.store.test_copy_on_write import work
+work(Path(sys.argv[1]))
+"""
+
+
+def work(root: Path) -> None:
+    """Send and handle as orders come: ``f`` until the store is full, ``a`` another one, ``h`` all that is there."""
+    with open_store(root, SMALL, housekeeping=False) as store:
+        sent = 0
+        print("ready", flush=True)
+        for order in sys.stdin:
+            if order == "h\n":
+                grant = grant_of(store)
+                offsets = [message.queue_offset for message in grant.take(SPAN, SPAN)]
+                assert grant.acknowledge_offsets(offsets)
+                print(len(offsets), flush=True)
+                continue
+            sent += send(store, sent, 1 << 20 if order == "f\n" else 1)
+            print(sent, flush=True)
+
+
+def send(store: MessageStore, first: int, most: int) -> int:
+    """Send until so many are sent, or the store is full; return how many were."""
+    for number in range(first, first + most):
+        try:
+            appender_of(store).append(Message(TOPIC, body_of(number, 2_000)))
+        except StoreFull:
+            return number - first
+    return most
+
+
+class Worker:
+    """A process that has the store open and does what it is told, so that a signal ends it and not the test."""
+
+    def __init__(self, root: Path) -> None:
+        command = [sys.executable, "-c", WORK, str(root)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Self:
+        self._process.__enter__()
+        assert self._answer() == "ready"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.__exit__(None, None, None)  # closes the pipes, at which the worker ends
+        assert self._process.returncode == 0 or error[0] is not None
+
+    def ask(self, order: str) -> int:
+        assert self._process.stdin is not None
+        print(order, file=self._process.stdin, flush=True)
+        return int(self._answer())
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            status = self._process.wait()
+            pytest.fail(f"the worker ended: {signal.Signals(-status).name if status < 0 else status}")
+        return line.strip()
+
+
+@pytest.mark.crash
+@pytest.mark.sweep
+@pytest.mark.guarantee("G92")
+def test_a_full_disk_is_no_signal_where_files_share_blocks(case: Case, disk: Path) -> None:
+    # Given a store in use, whose files share blocks by now, and the look of the housekeeper
+    root = disk / "store"
+    with open_store(root, SMALL) as store, Worker(root) as worker:
+        assert [worker.ask("a") for _ in range(20)][-1] == 20
+        os.sync()
+        case.share(disk)
+        store.disk.look()
+        os.sync()  # a flush of one file is nothing in this folder of tests
+        assert not shares_blocks(root / "shared")
+        assert not shares_blocks(store.log_files.path(store.log_files.bases()[-1]))
+
+        # When the disk runs full to its last block
+        filler = Filler(disk)
+        filler.fill()
+
+        # Then the sender is told, every time, and the consumer goes on
+        sent = worker.ask("f")
+        for _ in range(100):
+            assert worker.ask("a") == sent
+        assert worker.ask("h") == sent
+
+        # And when there is room the same sender goes on
+        filler.free()
+        os.sync()
+        wait_for(lambda: worker.ask("a") > sent, "sends go on")
+
+    # And all that was acknowledged is there
+    assert len(stored_bodies(root)) == sent + 1
+    assert reference.check_store(root) == []
+
+
+@pytest.mark.crash
+@pytest.mark.sweep
+@pytest.mark.guarantee("G92")
+@pytest.mark.parametrize("case", CASES[:1], indirect=True, ids=["xfs"])
+def test_a_store_that_was_cloned_while_it_was_closed_has_blocks_of_its_own_when_it_is_open(
+    case: Case, disk: Path
+) -> None:
+    root = disk / "store"
+    with open_store(root, SMALL, housekeeping=False) as store:
+        assert send(store, 0, 10) == 10
+        log = store.log_files.path(0)
+    os.sync()
+    case.share(disk)
+    assert shares_blocks(log)
+    with open_store(root, housekeeping=False):
+        os.sync()
+        assert not shares_blocks(log)
