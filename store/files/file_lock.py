@@ -308,7 +308,8 @@ def _open(path: Path) -> io.FileIO:
 
 
 def _open_descriptor(path: str, _flags: int) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    # O_NONBLOCK does nothing to a regular file; a pipe in its place would be waited for.
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _check_and_fill(path: Path, file: io.FileIO) -> None:

@@ -49,7 +49,7 @@ def _number(count: int) -> int:
 def _try(lock_path: Path, number: int) -> LockOwner | None:
     """Return the owner with this number; None when a process has it, which has left an earlier runtime file mapped."""
     with store_errors(f"{lock_path}: the lock file cannot be opened"):
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         return LockOwner(descriptor, number)
     except OSError as error:

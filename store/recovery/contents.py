@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -66,7 +67,7 @@ def is_store(root: Path) -> bool:
         names = os.listdir(root / LOG)  # noqa: PTH208 - a log may have many files
     except OSError:
         return False
-    return all(map(_LOG_FILE.fullmatch, names))
+    return not names or any(map(_LOG_FILE.fullmatch, names))  # a backup that lies beside log files takes nothing away
 
 
 def check_no_others(root: Path) -> None:
@@ -104,9 +105,13 @@ def _with_backups(path: Path) -> tuple[Path, ...]:
 
 
 def _is_of_others(lock: Path) -> bool:
-    """Tell whether a file of this name is no lock file; one that may not be read may be one."""
+    """Tell whether a file of this name is no lock file; one that may not be read, or is no file, is refused later."""
     try:
-        with lock.open("rb") as file:
-            return file.read(len(CONTENT) + 1) not in (b"", CONTENT)
+        with open(lock, "rb", opener=_open_without_waiting) as file:
+            return stat.S_ISREG(os.fstat(file.fileno()).st_mode) and file.read(len(CONTENT) + 1) not in (b"", CONTENT)
     except OSError:
         return False
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe in its place would be waited for

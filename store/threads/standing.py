@@ -4,15 +4,16 @@ The kernel takes a lock from a process that dies, and from no process that was o
 by ``docker pause``. Whoever waits for such a lock is told who has it, and how it goes on. Only processes of this PID
 namespace and of this user are seen, all of them by root.
 
-This file imports nothing of the package: ``rmq check`` loads it by its path (:mod:`rmqclient.local.glance`).
+This file imports nothing of the package, and no ``pathlib``, which takes longer than the check: ``rmq check`` loads it
+by its path (:mod:`rmqclient.local.glance`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 _IN_USE = re.compile(r"^lock:.* OFDLCK .* 0 0$", re.MULTILINE)
@@ -63,28 +64,28 @@ def left_behind(path: str) -> list[Holder]:
 
     A process that has closed the store may keep the file open. What it holds of it then is not the store.
     """
-    gone = f"{Path(path).resolve()} (deleted)"
+    gone = f"{os.path.realpath(path)} (deleted)"
     return [Holder(pid, _command(pid), _stands(pid), ()) for pid in _pids() if _has_open_store(pid, gone)]
 
 
 def _has_open_store(pid: int, link: str) -> bool:
     is_open = False
     with contextlib.suppress(OSError):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                if str(descriptor.readlink()) == link:
-                    is_open = is_open or bool(_IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor.name}")))
+                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == link:
+                    is_open = is_open or bool(_IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor}")))
     return is_open
 
 
 def _pids() -> Iterator[int]:
     with contextlib.suppress(OSError):
-        yield from (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
+        yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def _with_open(path: str, pids: Iterator[int]) -> Iterator[Holder]:
     try:
-        status = Path(path).stat()
+        status = os.stat(path)
     except OSError:
         return
     for pid in pids:
@@ -97,11 +98,11 @@ def _held(pid: int, identity: tuple[int, int]) -> set[int] | None:
     """Return the bytes that a process holds exclusively; None if it does not have the file open, or cannot be seen."""
     held: set[int] | None = None
     with contextlib.suppress(OSError):
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                status = descriptor.stat()
+                status = os.stat(f"/proc/{pid}/fd/{descriptor}")
                 if (status.st_dev, status.st_ino) == identity:
-                    held = (held or set()) | set(_bytes_of(_text(f"/proc/{pid}/fdinfo/{descriptor.name}")))
+                    held = (held or set()) | set(_bytes_of(_text(f"/proc/{pid}/fdinfo/{descriptor}")))
     return held
 
 
@@ -136,4 +137,5 @@ def _command(pid: int) -> str:
 
 
 def _text(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8", errors="replace")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
