@@ -119,6 +119,9 @@ class RunningSlot(Protocol):
     def fail(self, messages: int) -> None:
         """Say that the call has ended, and that so many of its messages failed."""
 
+    def forgive(self) -> None:
+        """Say that a death of the process from now on is no attempt of what runs."""
+
     def rest(self) -> None:
         """Say that no handler runs."""
 

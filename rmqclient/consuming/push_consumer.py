@@ -304,6 +304,7 @@ class PushConsumer:
         A function of a schedule that is running counts, too.
         """
         deadline = time.monotonic() + timeout_s
+        self._forgive()  # a busy machine may kill this process before the time is up
         left = sum(
             subscription.delivery.join(max(0.0, deadline - time.monotonic())) for subscription in self.subscriptions
         )
@@ -363,9 +364,7 @@ class PushConsumer:
         self.stop_taking()
         is_busy = self.counters.in_flight > 0
         late: list[Subscription] = []
-        if self.loss is None:
-            for subscription in self.subscriptions:
-                subscription.delivery.forgive()
+        self._forgive()
         try:
             late = self._leave()
             self._callers.loop.cut_short(LAST_WORDS_S)
@@ -379,6 +378,12 @@ class PushConsumer:
                 LateHandlers(self._backend, late, look_every_s, self._let_go).start()
             else:
                 self._let_go()
+
+    def _forgive(self) -> None:
+        """Count no attempt of what runs if this process is killed, unless a lost thread ends it."""
+        if self.loss is None:
+            for subscription in self.subscriptions:
+                subscription.delivery.forgive()
 
     def _check_outside(self) -> None:
         """Raise HandlerError when a handler of this consumer calls."""

@@ -11,6 +11,7 @@ from rmqclient.calling.arguments import arguments_of
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.codecs import Decoder, message_itself
+from rmqclient.delivery.suspects import Suspects
 from rmqclient.handler import Handler, hides_async, is_async
 from rmqclient.message import ReceivedMessage
 
@@ -21,6 +22,8 @@ class Callers:
     def __init__(self, hooks: Hooks | None = None, loop: EventLoop | None = None) -> None:
         self.hooks = hooks or Hooks()
         self.loop = loop or EventLoop()
+        self.suspects = Suspects()
+        """The gate for messages that may have killed a process."""
 
     def of(self, handler: Handler) -> Callable[[Any], Any]:
         """Return a function that takes a message, or a list of messages, and calls the handler.

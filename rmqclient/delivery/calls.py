@@ -95,9 +95,9 @@ class Calls:
             leave(error)
 
     def forgive(self) -> None:
-        """Say that what runs is cut off by the end of this process, which is no attempt of its message."""
+        """Say that this process ends: a death from now on is no attempt of what runs."""
         if self.running:
-            self.running_slot.rest()
+            self.running_slot.forgive()
 
     def rest(self) -> None:
         """Say that no handler runs in this thread any more."""

@@ -56,6 +56,8 @@ class Delivery(ABC, Generic[Queue]):
         """What went wrong so far."""
         self._turns: Turns[Queue] = Turns(membership.bell, self._relief())
         self._acknowledger = Acknowledger(handler.group, self._turns, self.counters)
+        self._suspects = callers.suspects
+        self._suspects.add(self)
 
     @property
     def topic(self) -> str:
@@ -116,6 +118,10 @@ class Delivery(ABC, Generic[Queue]):
         """Take messages again."""
         self._turns.resume()
 
+    def stand_aside(self, until: float) -> None:
+        """Take nothing until this time of ``time.monotonic``, beside a suspect; 0 ends that."""
+        self._turns.stand_aside(until)
+
     def is_idle(self) -> bool:
         """Tell whether there is nothing to do until a message comes, or the time of one that is held back.
 
@@ -140,7 +146,7 @@ class Delivery(ABC, Generic[Queue]):
         return self.running if any(thread.is_alive() for thread in self._threads) else 0
 
     def forgive(self) -> None:
-        """Count no attempt of what still runs, because this process ends; behind :meth:`join`."""
+        """Count no attempt of what runs if this process dies, because it ends; behind :meth:`stop_taking`."""
         for calls in self._calls:
             calls.forgive()
 

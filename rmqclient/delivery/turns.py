@@ -8,6 +8,7 @@ between wake-up and handler. A thread that finds nothing keeps the turn and slee
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -49,7 +50,9 @@ class Turns(Generic[Queue]):
         self.stopping = False
         """Set by :meth:`stop`: no further message is begun."""
         self.held = False
-        """Set by :meth:`hold`: nothing is taken just now."""
+        """Set by :meth:`hold` and :meth:`stand_aside`: nothing is taken just now."""
+        self._held_for_good = False
+        self._aside_until = 0.0
         self._bell = bell
         self._relief = relief
         self._turn = threading.Lock()
@@ -73,11 +76,20 @@ class Turns(Generic[Queue]):
 
     def hold(self) -> None:
         """Take nothing until :meth:`resume`; batches that were taken go on."""
-        self.held = True
+        self.held = self._held_for_good = True
 
     def resume(self) -> None:
         """Take messages again."""
-        self.held = False
+        self._held_for_good = False
+        self._hold_or_not()
+
+    def stand_aside(self, until: float) -> None:
+        """Take nothing until this time of ``time.monotonic``; 0 ends that."""
+        self._aside_until = until
+        self._hold_or_not()
+
+    def _hold_or_not(self) -> None:
+        self.held = self._held_for_good or self._aside_until > time.monotonic()
         self.wake()
 
     @property
@@ -88,6 +100,8 @@ class Turns(Generic[Queue]):
     def wait_while_held(self) -> bool:
         """Sleep for a while if nothing is to be taken just now; tell whether that is so."""
         heard = self._bell.heard()
+        if self._aside_until and not self._held_for_good and self._aside_until <= time.monotonic():
+            self.held = False
         if self.held and not self.stopping:
             self._bell.wait(heard, LONGEST_SLEEP_S)
         return self.held

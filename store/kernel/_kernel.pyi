@@ -590,6 +590,9 @@ class Running:
     def fail(self, messages: int) -> None:
         """Note that the call has ended, and that so many of its messages failed: their time counts as failed."""
 
+    def forgive(self) -> None:
+        """Note that a death from now on is no attempt of what runs. Does not touch the slot of another member."""
+
     def rest(self) -> None:
         """Note that no handler runs. Does not touch the slot when it belongs to another member by now."""
 

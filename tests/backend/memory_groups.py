@@ -225,6 +225,9 @@ class MemoryRunningSlot:
     def add_up(self) -> None:
         pass
 
+    def forgive(self) -> None:
+        pass
+
     def rest(self) -> None:
         pass
 

@@ -27,6 +27,7 @@ from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
+from rmqclient.delivery.suspects import is_suspect
 from rmqclient.delivery.turns import Relief, Taken
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
@@ -94,9 +95,22 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         while (taken := self._turns.take()) is not None:
             queue, batch = taken
             if queue.is_mixed:
-                batch = self._dispatch(queue, batch)
+                batch = self._handle_suspects(handle, calls, queue, self._dispatch(queue, batch))
             if batch:
                 handle(calls, queue, batch)
+
+    def _handle_suspects(
+        self, handle: Handle, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+    ) -> list[ReceivedMessage]:
+        """Run each message that may have killed a process while no other one runs; return the rest."""
+        others: list[ReceivedMessage] = []
+        for message in batch:
+            if is_suspect(queue, message):
+                with self._suspects.alone(lambda: self._turns.stopping or queue.revoked):
+                    handle(calls, queue, [message])
+            else:
+                others.append(message)
+        return others
 
     def _dispatch(self, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return the messages that run here; send back those that must not run, hand the others to their handlers."""

@@ -24,6 +24,7 @@ from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
+from rmqclient.delivery.suspects import is_suspect
 from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import CutShort, failures_in
@@ -64,7 +65,7 @@ class CoroutineDelivery(ConcurrentDelivery):
 
     def _hand_over(self, _calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         """Begin a coroutine for each message when there is room; none if the queue is lost, or the consumer ends."""
-        if batch[0].queue_offset in queue.deaths:
+        if len(batch) == 1 and queue.is_mixed and is_suspect(queue, batch[0]):
             self._hand_over_alone(queue, batch[0])
             return
         queue.enter()

@@ -43,6 +43,7 @@ from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
+from rmqclient.delivery.suspects import is_suspect
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
 from rmqclient.handler import Handler, check_ran
@@ -90,10 +91,19 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     def _serve(self, calls: Calls) -> None:
         call = self._callers.waiting(self._handler, self._call)
         while (work := self._work.get()) is not None:
-            if isinstance(work, Lane):
-                self._handle(calls, call, work)
-            else:
+            if not isinstance(work, Lane):
                 self._look()
+            elif work.lanes.queue.deaths and is_suspect(work.lanes.queue, work.messages[0]):
+                self._handle_alone(calls, call, work)
+            else:
+                while self._turns.held and not self._turns.stopping and self._turns.wait_while_held():
+                    pass
+                self._handle(calls, call, work)
+
+    def _handle_alone(self, calls: Calls, call: Callable[[Any], object], lane: Lane) -> None:
+        queue = lane.lanes.queue
+        with self._suspects.alone(lambda: self._turns.stopping or queue.revoked):
+            self._handle(calls, call, lane)
 
     def _look(self) -> None:
         """Take until there is something to do; sleeps with the token, then hands it on behind the work."""

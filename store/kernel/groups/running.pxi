@@ -120,6 +120,10 @@ cdef class Running:
         self.failures = messages
         self.end(boottime_ns())
 
+    def forgive(self):
+        if self.is_own():
+            store64(self.slot + U_ATTEMPT, 0)
+
     def rest(self):
         self.end(boottime_ns())
         if self.is_own():

@@ -190,7 +190,7 @@ FAULTS = [
     Fault(
         name="a call that is cut off by the end of its process counts as an attempt",
         file="rmqclient/delivery/calls.py",
-        old="        if self.running:\n            self.running_slot.rest()\n",
+        old="        if self.running:\n            self.running_slot.forgive()\n",
         new="        pass\n",
         tests="tests/client/consuming/test_calls_of_their_own.py",
         select="uses_no_attempt",

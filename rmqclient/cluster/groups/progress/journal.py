@@ -110,6 +110,10 @@ class JournalSlot:
     def add_up(self) -> None:
         """Do nothing, as :meth:`fail`."""
 
+    def forgive(self) -> None:
+        """Say that a death of the process from now on is no attempt of what runs."""
+        self.rest()
+
     def rest(self) -> None:
         """Say that no handler runs."""
         _RUNS.pack_into(self._map, self._at, 0, 0, 0)
