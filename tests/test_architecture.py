@@ -56,6 +56,8 @@ HOST_TIME: dict[str, str] = {
     "rmqclient/consuming/push_consumer.py": "the end of threads",
     "rmqclient/delivery/delivery.py": "the end of threads",
     "rmqclient/delivery/calls.py": "a thread that is kept by a call",
+    "rmqclient/delivery/suspects.py": "calls that run beside each other",
+    "rmqclient/delivery/turns.py": "the same",
     "rmqclient/failures/dead_letters.py": "the pace of a replay",
     "rmqclient/tracing/": "traces that other hosts read, and their pace",
     "rmqclient/testing/": "the start and the end of processes",
