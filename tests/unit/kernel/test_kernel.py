@@ -50,13 +50,14 @@ KEYS = st.lists(
 PROPERTIES = st.dictionaries(
     stored_text().filter(lambda name: name not in RESERVED_PROPERTIES), stored_text(), max_size=8
 )
+TAGS = stored_text().filter(lambda tag: tag != "*" and "||" not in tag and min(tag[0], tag[-1]) > " ")
 MESSAGES = st.builds(
     lambda topic, body, tags, keys, properties, flag: Message(
         topic, body, tags=tags, keys=keys, properties=properties, flag=flag
     ),
     topic=TOPICS,
     body=st.binary(max_size=2_000),
-    tags=st.none() | stored_text(),
+    tags=st.none() | TAGS,
     keys=KEYS,
     properties=PROPERTIES,
     flag=st.integers(-(2**31), 2**31 - 1),

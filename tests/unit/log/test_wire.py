@@ -24,6 +24,7 @@ from rmqclient.store import (
     encode_batch,
     encode_each,
     encode_properties,
+    layout,
     new_message_id,
     parse_offset_id,
     sent_results,
@@ -231,8 +232,9 @@ def test_separators_and_reserved_names_are_refused() -> None:
 
 
 def test_properties_have_a_limit() -> None:
-    room = 32_767 - len("UNIQ_KEY..1") - len("x..")
-    assert len(encode_properties(Message("T", b""), {"UNIQ_KEY": "1", "x": "v" * room})) == 32_767
+    room = layout.MAX_SENT_PROPERTIES_BYTES - len("UNIQ_KEY..1") - len("x..")
+    longest = encode_properties(Message("T", b""), {"UNIQ_KEY": "1", "x": "v" * room})
+    assert len(longest) == layout.MAX_SENT_PROPERTIES_BYTES
     with pytest.raises(PropertiesTooLarge):
         encode_properties(Message("T", b""), {"UNIQ_KEY": "1", "x": "v" * (room + 1)})
 

@@ -8,7 +8,10 @@ from dataclasses import replace
 from rmqclient import Producer
 from rmqclient.store import Durability, Message, open_store
 from tests.crash.processes.order import Note, Order
-from tests.support.stores import SMALL, TOPIC, appender_of, body_of
+from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
+
+PASSERS_BY = "passers-by"
+"""A group that takes one message in each round of :func:`open_and_close`."""
 
 
 def append(order: Order, note: Note) -> None:
@@ -53,12 +56,14 @@ def keys_of(number: int) -> list[str]:
 
 
 def open_and_close(order: Order, note: Note) -> None:
-    """Open the store, append one message, close the store, again and again; note the number after each message."""
+    """Open the store, append one message, take one, close it, again and again; note the number after each append."""
     order.arm()
     for number in range(order.rounds) if order.rounds else itertools.count():
         with open_store(order.root, SMALL, housekeeping=False) as store:
             appender_of(store).append(Message(TOPIC, body_of(number, order.body_bytes)))
             note(number + 1)
+            grant = grant_of(store, PASSERS_BY)  # so that closing has an offset to write
+            assert all(grant.acknowledge(message) for message in grant.take(1, SPAN))
 
 
 def send_once(order: Order, note: Note) -> None:
