@@ -235,7 +235,7 @@ def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytes
     producer.send(Message("orders", b"1"))
     refusing = True
 
-    monkeypatch.setattr(store.disk, "_problem", lambda: "no room" if refusing else None)
+    monkeypatch.setattr(store.disk, "_fullness", lambda: "no room" if refusing else None)
     store.state.disk_full = 1
     with consuming(store, app, ConsumerConfig(local_retry_ms=30)):
         # Then it is tried in place, and counted
