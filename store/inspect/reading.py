@@ -113,6 +113,17 @@ class StoreReader:
             self.trusted_to = _durable_mark(root, self.begin)
             self.limit = max(self.trusted_to, self._bases[-1] + self.log_files.file_bytes if self._bases else 0)
 
+    def lows(self) -> dict[MessageQueue, int]:
+        """Return the queue offset below which each queue has no message any more; empty if the state is unknown."""
+        if self.state is None:
+            return {}
+        found, fields, words = {}, layout.QUEUE_SLOT.at, self.state.words
+        for at in map(shared_state.queue_slot_at, range(self.state.queue_count)):
+            topic = self.state.text(at + fields["topic"], words.load32(at + fields["topic_size"]))
+            queue = MessageQueue(topic, words.load32(at + fields["queue_id"]))
+            found[queue] = words.load(at + fields["min_offset"])
+        return found
+
     def steps(self) -> Iterator[Step]:
         """Yield each step of the log from its begin to its end, with its commit log offset."""
         offset: int | None = self.begin

@@ -97,21 +97,25 @@ class LocalView:
 
     def offsets(self, queue: MessageQueue) -> range:
         """Return the queue offsets of the messages that are there now; empty for a queue that is not known."""
-        return self._offsets(queue, self.log_range())
+        return self.ranges([queue])[queue]
 
     def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
-        """Return what :meth:`offsets` returns of each queue, by one look at the end of the log."""
-        log = self.log_range()
-        return {queue: self._offsets(queue, log) for queue in queues}
+        """Return what :meth:`offsets` returns of each queue, by one look at the end of the log.
 
-    def _offsets(self, queue: MessageQueue, log: range) -> range:
+        While a process has the store open, the queues of a removed topic begin where they ended then.
+        """
+        reader = open_reader(self.root)
+        log, lows = range(reader.begin, reader.limit), reader.lows()
+        return {queue: self._offsets(queue, log, lows.get(queue, 0)) for queue in queues}
+
+    def _offsets(self, queue: MessageQueue, log: range, low: int) -> range:
         consume_queue = self._consume_queues[queue]
         try:
             stop = consume_queue.end_below(log.stop)
             start = consume_queue.begin(log.start)
         except FileNotFoundError:  # removed after the directory was listed
             return self.offsets(queue)
-        return range(min(start, stop), stop)
+        return range(min(max(start, low), stop), stop)
 
     def log_range(self) -> range:
         """Return the commit log offsets from the oldest byte to the end of what may be looked at now."""

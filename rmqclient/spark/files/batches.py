@@ -80,14 +80,14 @@ class BatchReader:
         self._max_opened_body_bytes = max_opened_body_bytes
         self._null_unreadable = null_unreadable
         self._on_lost = on_lost
-        self._collector()  # checks the other arguments
+        self.collector()  # checks the other arguments
 
     def read_queue(self, queue: MessageQueue, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a queue from queue offset ``start`` up to ``stop``, by its entries.
 
         If the entries alone answer all wanted columns, the commit log is not read.
         """
-        collector = self._collector()
+        collector = self.collector()
         with_records = bool(self._tags.tags) or not IN_ENTRIES.issuperset(self._names)
         read = _QueueRead(self._view, collector, queue, self._on_lost)
         yield from self._batches(collector, read.steps(start, stop, with_records=with_records))
@@ -103,11 +103,12 @@ class BatchReader:
         its entries say. This check reads one or two entries of each wanted queue, and takes a binary search for a queue
         without any message in the range. The entries tell where to go on after bytes that are not a record.
         """
-        collector = self._collector()
+        collector = self.collector()
         steps = _LogRead(self._view, collector, wanted, self._on_lost).steps(start, stop)
         yield from self._batches(collector, steps)
 
-    def _collector(self) -> Collector:
+    def collector(self) -> Collector:
+        """Return what gathers the rows of one read."""
         columns = Columns(
             self._names,
             rows=self._rows,

@@ -32,6 +32,10 @@ class Location(NamedTuple):
         options = dict(self.archive_options)
         return open_view(self.path, self.archive, options, may_be_elsewhere=may_be_elsewhere)
 
+    def directory(self) -> Path | None:
+        """Return the directory of the store; None for an archive alone."""
+        return None if "://" in self.path else Path(self.path)
+
     def identity(self) -> str | None:
         """Return the identity of the store in the directory; None if it has none, or if this is no directory."""
         return None if "://" in self.path else store_identity(Path(self.path))

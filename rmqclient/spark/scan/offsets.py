@@ -173,7 +173,10 @@ def _by_offsets(name: str, there: Ranges, point: Point, fail_on_data_loss: bool)
     if point == "latest":
         return {queue: known.stop for queue, known in there.items()}
     _checknamed(name, there, point, "an offset, -2 for the earliest or -1 for the latest,")
-    return {queue: _checked(name, queue, point[queue], known, fail_on_data_loss) for queue, known in there.items()}
+    return {
+        queue: _checked(name, queue, point.get(queue, EARLIEST), known, fail_on_data_loss)
+        for queue, known in there.items()
+    }
 
 
 def _checked(name: str, queue: MessageQueue, offset: int, known: range, fail_on_data_loss: bool) -> int:
@@ -193,12 +196,15 @@ def _by_time(name: str, place: Place, there: Ranges, each: Mapping[MessageQueue,
     if usual is None:
         _checknamed(name, there, each, "a time")
     times = each if usual is None else dict.fromkeys(there, usual)
-    return {queue: place.offset_by_time(queue, known, times[queue]) for queue, known in there.items()}
+    return {queue: place.offset_by_time(queue, known, times.get(queue, 0)) for queue, known in there.items()}
 
 
 def _checknamed(name: str, there: Ranges, given: Iterable[MessageQueue], what: str) -> None:
-    if set(given) != set(there):
-        missing, unknown = sorted(set(there) - set(given)), sorted(set(given) - set(there))
+    missing = sorted(
+        {queue for queue, known in there.items() if known.stop} - set(given)
+    )  # an empty one may be missing
+    unknown = sorted(set(given) - set(there))
+    if missing or unknown:
         problem = f"does not name {named(missing)}" if missing else f"names {named(unknown)}, which is not selected"
         raise ValueError(f"option {name} {problem}: give {what} for each queue")
 

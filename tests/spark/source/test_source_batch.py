@@ -12,14 +12,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
-from rmqclient import Compression, Producer, PullConsumer, PullStatus
+from rmqclient import Compression, Producer, PullConsumer, PullStatus, StoreConfig
 from rmqclient.replication.primary import Primary
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.scan.columns import USUAL, schema_of
 from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.ranges import Piece
 from rmqclient.spark.scan.read_options import parse
-from rmqclient.store import Message, MessageQueue, open_store
+from rmqclient.store import Message, MessageQueue, MessageStore, open_store
+from rmqclient.store.files.compacted_file import path_of
+from rmqclient.store.settings.disk import Usage
 from tests.replication.pairs import following, open_replica, until
 from tests.spark.rows import GOLDEN, Row, expected, load, row_of_line, rows_of, unpacked
 from tests.support.lines import of_kind
@@ -29,6 +31,13 @@ from tests.support.written import SMALL, appender_of, appending, fill, overwrite
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+COMPACT = StoreConfig(
+    commit_log_file_bytes=64 * 1024,
+    max_body_bytes=8192,
+    consume_queue_file_entries=200,
+    index_slots=64,
+    index_entries=256,
+)
 EVERYTHING = {"includeProperties": "true", "includeMetadata": "true"}
 BROKERS = ("broker-4.9.7-stopped", "broker-4.9.7-killed", "store-4.9.8-clean", "store-4.9.8-broker-tx-retry-dlq")
 
@@ -118,12 +127,67 @@ def test_a_range_without_messages_is_an_empty_frame(spark: SparkSession, root: P
     assert load(spark, root, subscribe="orders", startingOffsets=ends, endingOffsets=ends, split="log").count() == 0
 
 
-def test_a_topic_to_which_nothing_was_sent_is_no_topic_yet(spark: SparkSession, tmp_path: Path) -> None:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as store:
-        store.topics.create("empty", 2)
-        assert load(spark, store.root).collect() == []
-        with pytest.raises(Exception, match="nothing was ever sent to empty"):
-            load(spark, store.root, subscribe="empty").collect()
+def test_topics_and_queues_without_messages_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+    # Given a topic without messages, and one with messages in one of its queues
+    with Producer(tmp_path / "store", config=SMALL) as producer:
+        producer.create_topic("empty", 2)
+        producer.create_topic("orders", 4)
+        producer.send(Message("orders", b"x"))
+    # Then each can be read, alone and by the names of its queues
+    root = tmp_path / "store"
+    assert load(spark, root, subscribe="empty").collect() == []
+    assert load(spark, root, subscribe="orders,empty").count() == 1
+    assert load(spark, root, assign='{"orders": [0, 1, 2, 3]}').count() == 1
+    starts = '{"orders": {"0": 0, "1": 0, "2": 0, "3": 0}}'
+    assert load(spark, root, subscribe="orders", startingOffsets=starts).count() == 1
+
+
+def test_a_removed_topic_is_read_as_consumers_read_it(spark: SparkSession, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", SMALL, housekeeping=False) as store, Producer(store) as producer:
+        # Given a topic that was removed while its producer runs
+        for _ in range(10):
+            producer.send(Message("orders", b"old"))
+        store.topics.remove("orders")
+        # Then it has no rows, as it has no messages for a consumer
+        assert load(spark, store.root, subscribe="orders").count() == 0
+        assert load(spark, store.root).count() == 0
+        # And when it is made again, it has the new ones
+        producer.create_topic("orders", 4)
+        producer.send(Message("orders", b"new"))
+        assert [bytes(row.value) for row in load(spark, store.root, subscribe="orders").collect()] == [b"new"]
+
+
+def test_what_is_compacted_is_read_with_the_log_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", COMPACT, housekeeping=False) as store, Producer(store) as producer:
+        # Given a compact topic, of which retention has removed most from the log
+        producer.create_topic("prices", 1, cleanup_policy="compact")
+        for number in range(400):
+            key = f"K{number if number < 20 else 20 + number % 5}"
+            producer.send(Message("prices", b"%05d" % number + b"x" * 100, keys=[key]))
+        for _ in range(200):
+            producer.send(Message("others", b"y" * 2_000))
+        remove_old_files(store)
+        producer.send(Message("prices", b"last", keys=["K0"]))
+        with PullConsumer(store, group="reports") as consumer:
+            wanted = [(m.queue_offset, bytes(m.body), m.message_id) for m in consumer.messages("prices", wait=0)]
+        assert store.compaction.log_low(MessageQueue("prices", 0)) == 400
+        # Then Spark reads what a consumer gets, whichever columns are read
+        for split in ("queue", "log"):
+            rows = load(spark, store.root, subscribe="prices", split=split, batchRows=4, includeMetadata=True).collect()
+            assert sorted((row.offset, bytes(row.value), row.msg_id) for row in rows) == wanted
+        assert load(spark, store.root, subscribe="prices").count() == len(wanted)
+        # And a compacted file that is damaged is no loss in silence
+        path_of(store.root, MessageQueue("prices", 0)).write_bytes(b"?")
+        with pytest.raises(Exception, match="DataLost"):
+            load(spark, store.root, subscribe="prices").collect()
+
+
+def remove_old_files(store: MessageStore) -> None:
+    """Remove all but the newest commit log file, as on a full disk."""
+    store.flusher.flush_thorough()
+    store.disk.usage = lambda: Usage(99.0, 1 << 30)  # type: ignore[method-assign]
+    while store.retention.clean():
+        pass
 
 
 @pytest.mark.guarantee("G84")
