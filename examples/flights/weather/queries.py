@@ -111,4 +111,5 @@ def rows_read(query: StreamingQuery) -> int:
     """Return the number of messages that a query has finished. Raises DemoFailed if the query has failed."""
     progress = query.lastProgress if is_following(query) else None
     end = progress.sources[0].endOffset if progress else None
-    return sum(sum(queues.values()) for queues in json.loads(end).values()) if end else 0
+    offsets = json.loads(end) if end else {}
+    return sum(sum(queues.values()) for topic, queues in offsets.items() if topic != "@store")  # which store it is
