@@ -86,11 +86,13 @@ class _Root(Noun):
 
     def _unknown(self, name: str, command: click.Command, settings: Settings) -> list[str]:
         """Return what the file has, and neither this command nor the whole tree; of all commands for `rmq config`."""
+        tables = dict(settings.values)
+        if isinstance(tables.get("store"), str):
+            del tables["store"]  # the store of all commands, and no table of `rmq store`
         if name == "config":
-            mine = {key: value for key, value in settings.values.items() if key != "check"}  # it reads its own options
-            return unknown(self, mine, others=["store"])
-        strange = [each for each in settings.values if each not in {*HOMES, *ALIASES, "check", "store"}]
-        return strange + unknown(command, settings.values.get(name, {}), (name,))
+            return unknown(self, {key: table for key, table in tables.items() if key != "check"})  # it reads its own
+        strange = [each for each in tables if each not in {*HOMES, *ALIASES, "check"}]
+        return strange + unknown(command, tables.get(name, {}), (name,))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -109,7 +109,7 @@ def test_a_search_finds_by_key_id_place_time_and_content(store: Path, sent: Send
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("topic=orders&where=body.[", "is not JMESPath"),
+        ("topic=orders&where=body.[", "not JMESPath"),
         ("topic=orders&place=7", "write queue:offset"),
         ("topic=orders&since=yesterday", "2h for two hours ago"),
         (f"topic=orders&since={'9' * 400}d", "2h for two hours ago"),

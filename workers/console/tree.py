@@ -120,16 +120,14 @@ def defaults(command: click.Command, words: tuple[str, ...], settings: Settings)
     return found
 
 
-def unknown(
-    command: click.Command, table: object, words: tuple[str, ...] = (), others: Iterable[str] = ()
-) -> list[str]:
+def unknown(command: click.Command, table: object, words: tuple[str, ...] = ()) -> list[str]:
     """Return what a table of the settings file has, and the command has not, such as ``run.proceses``.
 
-    ``others`` are keys that may stand there, too. Commands that the table does not name are not imported.
+    Commands that the table does not name are not imported.
     """
     if not isinstance(table, Mapping):
         return [".".join(words)]
-    known = {*others, *(long_name(option) for option in options_of(command))}
+    known = {long_name(option) for option in options_of(command)}
     found: list[str] = []
     for key, value in table.items():
         child = None

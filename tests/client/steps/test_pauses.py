@@ -223,8 +223,8 @@ def test_a_signal_for_nobody_or_without_a_name_is_refused(rmq: Rmq) -> None:
         kit.producer.signal("ABC", "approved", group="billing")
     with pytest.raises(StepRejected, match="printable"):
         kit.producer.signal(sent.message_id, "", group="billing")
-    with pytest.raises(StepRejected, match=r"signal 'approved' has 1,048,577 bytes"):
-        kit.producer.signal(sent.message_id, "approved", b"x" * (1 << 20) + b"x", group="billing")
+    with pytest.raises(StepRejected, match=r"signal 'approved' has 4,194,305 bytes"):
+        kit.producer.signal(sent.message_id, "approved", b"x" * (4 << 20) + b"x", group="billing")
 
 
 def test_a_payload_that_does_not_fit_is_told(rmq: Rmq) -> None:

@@ -176,7 +176,7 @@ def refused(rmq: Rmq, use: Callable[[Any], object], **options: Any) -> QueueErro
         (lambda m: m.steps("a\n", lambda: 1), "a name is a text of printable characters"),
         (lambda m: m.steps("x" * 101, lambda: 1), "101 bytes, and at most 100 fit"),
         (lambda m: [m.steps("a", lambda: 1) for _ in range(2)], "has the name of an earlier one"),
-        (lambda m: m.steps("big", lambda: b"x" * (1 << 20) + b"x"), "1,048,577 bytes, and a message of this store at"),
+        (lambda m: m.steps("big", lambda: b"x" * (4 << 20) + b"x"), "4,194,305 bytes, and a message of this store at"),
         (lambda m: m.steps("a", lambda: Charge("c", 1)), "would come back as {'id': 'c', 'cents': 1}: name its type"),
         (lambda m: m.steps("a", lambda: (1, 2)), "would come back as [1, 2]"),
         (lambda m: m.steps("a", object), "cannot be stored"),

@@ -116,3 +116,12 @@ def test_a_cheat_sheet_is_of_one_subject_or_of_all() -> None:
     assert run("cheat", "group").stdout.startswith("group\n")
     assert len(run("cheat").stdout.splitlines()) > 20
     json.dumps(COMMANDS)
+
+
+def test_the_store_of_the_settings_is_no_table_of_the_command_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rmq.toml").write_text('store = "./store"\n')
+    assert run("send", "orders", "one").exit_code == 0
+    assert run("store", "verify").exit_code == 0
