@@ -14,10 +14,8 @@ What must hold whenever a queue is granted, and at the end::
 
 from __future__ import annotations
 
-import os
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -121,6 +119,8 @@ class Process:
         self.go = threading.Semaphore(0)
         self.leaving = self.killed = self.ended = False
         self.stopped_for = 0
+        self.left: list[Any] = []
+        """The mutexes that it held when it was killed."""
         self.failure: BaseException | None = None
         self.thread = threading.Thread(target=self._live, daemon=True)
         self.thread.start()
@@ -326,10 +326,10 @@ class Run:
         self.processes.append(Process(self, store, f"{self.random.randrange(10**6)}-{len(self.processes)}"))
 
     def _bury(self, process: Process) -> None:
-        """Do what the kernel does at the end of a process; it has handed on the mutexes when the thread is gone."""
+        """Do what the end of a process does: others get the mutexes that it held, and its bytes of the lock file."""
         process.thread.join()
-        while os.path.exists(f"/proc/self/task/{process.thread.native_id}"):  # noqa: PTH110 - a thread, not a file
-            time.sleep(0)
+        for mutex in process.left:  # the owner that its store has lives on, for the next process
+            mutex.release()
         lock = process.store.lock
         for slot in range(layout.MEMBER_SLOTS):
             if lock.holds(MEMBER_BYTES + slot):
@@ -392,7 +392,9 @@ class Run:
             self.point()
             yield
         finally:
-            if current is None or not current.killed:
+            if current is not None and current.killed:
+                current.left.append(mutex)
+            else:
                 mutex.release()
 
     def _end(self) -> None:
