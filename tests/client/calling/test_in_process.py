@@ -255,3 +255,4 @@ def test_a_producer_goes_on_when_the_consumer_beside_it_ends(tmp_path: Path) -> 
         for each in kept:
             each.send("orders", b"")
     assert app.shared_producer is kept[1]
+    app.shared_producer.close()  # it lives as long as the process, which has other tests
