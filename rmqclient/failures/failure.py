@@ -22,11 +22,13 @@ import json
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from rmqclient.backend.group_protocols import Death
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES, clock
+
+if TYPE_CHECKING:  # a server that starts needs no backend
+    from rmqclient.backend.group_protocols import Death
 
 HISTORY = "RMQ_FAILURES"
 DEATH = "death"

@@ -33,6 +33,7 @@ class Place(Protocol):
     """What a test does, the same at both places."""
 
     root: Path
+    ticks_at_the_start: int
 
     def send(self, topic: str, body: object, **options: Any) -> None: ...
     def request(self, topic: str, body: object) -> bytes: ...
@@ -43,6 +44,8 @@ class Place(Protocol):
 
 class InKit:
     """The kit."""
+
+    ticks_at_the_start = 1  # a test begins when its kit does, and the clock has passed a minute since
 
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
@@ -69,6 +72,8 @@ class InKit:
 
 class UnderRun:
     """Workers of ``rmq run``, which nobody holds: what is awaited is looked for until it is there."""
+
+    ticks_at_the_start = 2  # those within the grace before the start
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -31,7 +31,7 @@ CONFIG = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1 << 18, max_
 QUICK = settings(max_examples=share_of(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\1\2 "), min_size=1, max_size=12)
-TAGS = WORDS.filter(lambda tag: tag != "*" and "||" not in tag and tag == tag.strip())
+TAGS = WORDS.filter(lambda tag: tag != "*" and "||" not in tag and min(tag[0], tag[-1]) > " ")
 PROPERTIES = st.dictionaries(WORDS.map("p{}".format), WORDS, max_size=4)
 INNER = st.tuples(st.binary(max_size=200), st.integers(-(2**31), 2**31 - 1), PROPERTIES)
 
