@@ -45,6 +45,7 @@ from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark, check_primary, write_mark
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.threads.patched import check_unpatched
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import QUEUES_INTERVAL_MS, Flusher
@@ -80,6 +81,7 @@ def open_store(
     Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed,
     StoreUnsettled.
     """
+    check_unpatched()
     path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)
