@@ -344,7 +344,6 @@ def test_a_slow_message_holds_the_offset_and_no_other_message(backend: Backend, 
 
 
 def test_what_is_acknowledged_out_of_order_stays_so_over_a_close(tmp_path_factory: pytest.TempPathFactory) -> None:
-
     root = tmp_path_factory.mktemp("kept") / "store"
     app, handled, go_on = App(root), Counter[int](), threading.Event()
     attempts: list[int] = []
