@@ -258,9 +258,11 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("becoming somebody else needs root and setpriv")
     as_somebody = ["setpriv", "--reuid=12345", "--clear-groups", "--regid=12345", sys.executable, "-c"]
-    if subprocess.run([*as_somebody, ""], cwd="/", env={}, capture_output=True, check=False).returncode:
-        pytest.skip("nobody else may run this interpreter: it lies in a directory of its own user")
-    script = "import sys; from rmqclient.store import open_store; open_store(sys.argv[1], housekeeping=False)"
+    environment = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    imports = "import sys; from rmqclient.store import open_store"
+    if subprocess.run([*as_somebody, imports], cwd="/", env=environment, capture_output=True, check=False).returncode:
+        pytest.skip("nobody else may run this interpreter or read the package: they lie in a directory of their own user")
+    script = f"{imports}; open_store(sys.argv[1], housekeeping=False)"
     with tempfile.TemporaryDirectory() as directory:  # every pytest that begins closes the directory of all to others
         Path(directory).chmod(0o755)
         place = Path(directory, "store")
@@ -271,7 +273,7 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
             text=True,
             check=False,
             cwd="/",
-            env={"PYTHONPATH": str(Path(__file__).parents[3])},
+            env=environment,
         )
     assert f"StoreUnusable: {place} is not readable and writable by this user" in refused.stderr
 
