@@ -146,7 +146,8 @@ def environment_of(repository: Path) -> dict[str, str]:
 
     With PYTHONUNBUFFERED, which tests may be run with, the lines of two workers that print at once are mixed.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "RMQ_", "DJANGO_"))}
+    ours = ("PYTHON", "PYTEST_", "RMQ_", "DJANGO_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     paths = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return kept | {"PATH": os.pathsep.join(paths), "PYTHONPATH": str(repository), "COLUMNS": "160", "TERM": "xterm"}
 
