@@ -261,7 +261,7 @@ def test_who_is_not_permitted_is_told_what_the_file_is(store: Path) -> None:
     environment = {"PYTHONPATH": str(Path(__file__).parents[3])}
     imports = "import sys; from rmqclient.store import open_store"
     if subprocess.run([*as_somebody, imports], cwd="/", env=environment, capture_output=True, check=False).returncode:
-        pytest.skip("nobody else may run this interpreter or read the package: they lie in a directory of their own user")
+        pytest.skip("nobody else may run this interpreter and read the package")
     script = f"{imports}; open_store(sys.argv[1], housekeeping=False)"
     with tempfile.TemporaryDirectory() as directory:  # every pytest that begins closes the directory of all to others
         Path(directory).chmod(0o755)
