@@ -21,17 +21,23 @@ STEPS_APART = 41
 SHARE = float(os.environ.get("RMQ_TEST_SHARE", "1"))
 """The part of the random cases that this run takes, above 0."""
 
+STEP_PARTS = 5
+
 each_step = pytest.mark.parametrize(
     "steps",
     [
         pytest.param(frozenset({0}), id="every forty-first"),
-        pytest.param(frozenset(range(1, 21)), id="half of the others", marks=pytest.mark.sweep),
-        pytest.param(frozenset(range(21, STEPS_APART)), id="the other half", marks=pytest.mark.sweep),
+        *(
+            pytest.param(
+                frozenset(range(1 + part, STEPS_APART, STEP_PARTS)), id=f"part {part}", marks=pytest.mark.sweep
+            )
+            for part in range(STEP_PARTS)
+        ),
     ],
 )
 """Gives a test the ``steps`` that it takes: it takes a number when :func:`is_taken` says so.
 
-The others come in two halves, because a test has five minutes, on a busy machine, too.
+The others come in parts, because a test has five minutes, on a busy machine, too.
 """
 
 
