@@ -31,7 +31,9 @@
     │   ├── BodyTooLarge          its body is longer than the store allows
     │   ├── PropertiesTooLarge    its tags, keys and properties are longer than the format allows
     │   ├── BatchTooLarge         its batch is longer than one file of the log
-    │   └── StepRejected          a step has no valid name, or a result that cannot be stored, or is one too many
+    │   ├── StepRejected          a step has no valid name, or a result that cannot be stored, or is one too many
+    │   ├── ReplyRejected         what a handler returned cannot be stored as its reply
+    │   └── LettersRejected       some dead letters cannot be stored again; carries them. The others were replayed
     ├── RecordsDamaged            a broker sent records that break the format; carries the position
     ├── TransactionDecided        the transaction was already committed or rolled back; carries which
     ├── BodyDoesNotFit            a body cannot be decoded into what its handler takes; a dead letter at once
@@ -220,6 +222,7 @@ __all__ = [
     "InvalidName",
     "InvalidParameter",
     "InvalidURL",
+    "LettersRejected",
     "LimitReached",
     "LogsDiffer",
     "MembershipRefused",
@@ -245,6 +248,7 @@ __all__ = [
     "RecordsDamaged",
     "RemotingError",
     "ReplicaUnavailable",
+    "ReplyRejected",
     "RequestNotSupported",
     "RequestTimedOut",
     "RequestTimeout",
@@ -348,6 +352,29 @@ class StepRejected(MessageRejected):
     The message is a dead letter at once: each attempt would do again what the step has done.
     ``RetryPolicy(retry_on=(StepRejected, ...))`` retries it.
     """
+
+
+class ReplyRejected(MessageRejected):
+    """What a handler returned for a request cannot be stored as the reply: it is too long, or cannot be encoded.
+
+    The message is a dead letter at once: each attempt would do again what the handler has done.
+    ``RetryPolicy(retry_on=(ReplyRejected, ...))`` retries it.
+    """
+
+
+class LettersRejected(MessageRejected):
+    """Some dead letters of a replay cannot be stored again, and wait as before. The others were replayed."""
+
+    def __init__(self, message_ids: tuple[str, ...], reason: str) -> None:
+        what = "1 dead letter" if len(message_ids) == 1 else f"{len(message_ids)} dead letters"
+        super().__init__(f"{what} cannot be stored again: {', '.join(message_ids)}; the last one: {reason}")
+        self.message_ids = message_ids
+        """Their ids, in the order of the replay."""
+        self.reason = reason
+        """Why the last of them could not be stored."""
+
+    def __reduce__(self) -> tuple[type[LettersRejected], tuple[object, ...]]:
+        return type(self), (self.message_ids, self.reason)
 
 
 class SignalTimeout(QueueError, TimeoutError):

@@ -63,6 +63,7 @@ from rmqclient.store.kernel._kernel import (
     java_hash,
     limit_resident,
     running_in,
+    stored_message,
     use_one_heap,
 )
 from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
@@ -150,6 +151,7 @@ __all__ = [
     "parse_offset_id",
     "running_in",
     "sent_results",
+    "stored_message",
     "take_no_signals",
     "use_one_heap",
 ]

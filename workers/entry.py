@@ -8,12 +8,14 @@ is :mod:`rmqclient.workers.cli`'s.
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 
 
 def main() -> None:
     """Run the command line; leaves by ``SystemExit`` with an :class:`~rmqclient.workers.exit_codes.ExitCode`."""
+    _have_streams()
     _show_everything()
     if sys.argv[1:2] == ["check"]:
         from rmqclient.workers.commands.looking.check import main as check
@@ -22,6 +24,20 @@ def main() -> None:
     from rmqclient.workers.cli import main as command_line
 
     command_line()
+
+
+def _have_streams() -> None:
+    """Let the standard descriptors that are closed lead nowhere.
+
+    Else the next file that is opened gets the number, which may be one of the store, and what is meant for a person.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115 - for good
 
 
 def _show_everything() -> None:

@@ -35,6 +35,7 @@ from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
 from rmqclient.sending.due_time import due_ms
+from rmqclient.store import stored_message
 from rmqclient.tracing.outgoing import carrying
 
 NEW, CLAIMED, SENT, REFUSED = range(4)
@@ -73,16 +74,10 @@ class Row(NamedTuple):
     sharding_key: str | None
 
     def message(self) -> Message:
-        """Return the message to send, with the unique key among its keys."""
+        """Return the message to send, with the unique key among its keys. It was checked when the row was written."""
         properties = {name: value for name, value in orjson.loads(self.properties).items() if name != _DUE}
-        return Message(
-            self.topic,
-            bytes(self.body),
-            tags=self.tags,
-            keys=[*orjson.loads(self.keys), self.unique_key],
-            properties=properties or None,
-            flag=self.flag,
-        )
+        keys = [*orjson.loads(self.keys), self.unique_key]
+        return stored_message(self.topic, bytes(self.body), self.tags, keys, properties or None, self.flag)
 
     @property
     def deliver_at(self) -> datetime | None:

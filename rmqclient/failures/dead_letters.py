@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.errors import LettersRejected
 from rmqclient.failures.failure import HISTORY, history
 from rmqclient.failures.origin import origin_topic
 from rmqclient.failures.retry import copying, dead_letter_topic, flush
@@ -40,7 +41,7 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
-from rmqclient.store.errors import StoreBusy, UnknownTopic
+from rmqclient.store.errors import InvalidName, MessageRejected, StoreBusy, UnknownTopic
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import OWN_FILE, share_file
 
@@ -208,11 +209,14 @@ def replay(
 ) -> Generator[tuple[DeadLetter, SendResult], None, None]:
     """Send dead letters to the topics where they failed, at most ``rate`` a second; yield each with its new place.
 
-    Raises StoreBusy while another command replays or purges, and what :meth:`rmqclient.sending.producer.Producer.send`
-    raises.
+    One that cannot be stored again, such as one that is too long by now, waits as before, and the others are sent. At
+    the end such letters are named by LettersRejected. Raises StoreBusy while another command replays or purges, and
+    what :meth:`rmqclient.sending.producer.Producer.send` raises.
     """
     backend = open_backend(letters)
     sender = copying(backend)
+    rejected: list[str] = []
+    reason = ""
     with _journal(backend) as journal:
         for letter in _landed(backend, group):
             _settle(journal, letter, "replayed")
@@ -220,13 +224,25 @@ def replay(
         for number, letter in enumerate(select(backend, group, selection, limit)):
             if rate is not None:
                 time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-            queue = _queue_for(backend, letter)
-            properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
-            _settle(journal, letter, "begun", (queue, backend.span(queue).max_offset))
-            sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
-            flush(backend, sender, sent)
+            try:
+                sent = _replay(backend, sender, journal, letter)
+            except (MessageRejected, InvalidName, UnknownTopic) as error:
+                rejected.append(letter.message.message_id)
+                reason = str(error)
+                continue
             _settle(journal, letter, "replayed")
             yield letter, sent
+    if rejected:
+        raise LettersRejected(tuple(rejected), reason)
+
+
+def _replay(backend: Backend, sender: Sender, journal: int, letter: DeadLetter) -> SendResult:
+    queue = _queue_for(backend, letter)
+    properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
+    _settle(journal, letter, "begun", (queue, backend.span(queue).max_offset))
+    sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
+    flush(backend, sender, sent)
+    return sent
 
 
 def purge(letters: Letters, group: str, selection: Selection, *, limit: int | None = None) -> Iterator[DeadLetter]:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from rmqclient.backend.protocols import Backend, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
-from rmqclient.errors import BodyDoesNotFit, HandlerError, StepRejected
+from rmqclient.errors import BodyDoesNotFit, HandlerError, ReplyRejected, StepRejected
 from rmqclient.failures.failure import Failure, with_failures, without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
 from rmqclient.failures.suspend import Suspend
@@ -44,7 +44,7 @@ _OF_A_WAIT = frozenset(
     ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 )
 
-_NEVER_MENDED = (BodyDoesNotFit, StepRejected)
+_NEVER_MENDED = (BodyDoesNotFit, StepRejected, ReplyRejected)
 """What the next attempt would meet again."""
 
 _FLUSH_TRIES = 5
@@ -83,8 +83,8 @@ class RetryPolicy:
 
     retry_on: tuple[type[BaseException], ...] = (BaseException,)
     """Other exceptions make a dead letter at once. So does a body that its handler cannot take, because it never will,
-    and the result of a step that cannot be stored, because the step would be done again by each attempt:
-    BodyDoesNotFit and StepRejected are retried only if they are among these themselves."""
+    and a reply or the result of a step that cannot be stored, because each attempt would do its work again:
+    BodyDoesNotFit, ReplyRejected and StepRejected are retried only if they are among these themselves."""
 
     dead_letter_on: tuple[type[BaseException], ...] = ()
     """These make a dead letter at once, whatever ``retry_on`` says."""

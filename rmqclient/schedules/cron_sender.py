@@ -43,7 +43,7 @@ _log = Log(__name__)
 OVERDUE_S = 60.0
 """A tick whose message is not there after so many seconds is reported."""
 
-LONGEST_SLEEP_S = 1.0
+LONGEST_SLEEP_S = 2.0
 """Time after which the sender notices that a clock was set."""
 
 _FIRST_PAUSE_S = 1.0
@@ -69,6 +69,8 @@ class CronSender:
         self._settled_to = since
         """This process has handled every tick up to here."""
         self._begun = now()
+        self._next: datetime.datetime | None = None
+        """The first tick behind ``_settled_to``; None before the first look, and when there is none any more."""
         self._failing_since: datetime.datetime | None = None
         self._pause_s = _FIRST_PAUSE_S
         self.calling_since = 0
@@ -105,6 +107,8 @@ class CronSender:
     def look(self) -> float:
         """Send what is due; return in how many seconds to look again. Raises StoreClosed."""
         now = self._now()
+        if self._next is not None and self._settled_to is not None and self._settled_to <= now < self._next:
+            return self._seconds_left(now)  # looking for ticks takes much longer, and there may be many schedules
         try:
             for tick in self._due(now):
                 self._settle(tick)
@@ -122,7 +126,8 @@ class CronSender:
             pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, _LONGEST_PAUSE_S)
             return pause_s
         self._settled_to, self._pause_s = now, _FIRST_PAUSE_S
-        return self._seconds_left()
+        self._next = self._cron.next_tick(now)
+        return self._seconds_left(self._now())
 
     def _due(self, now: datetime.datetime) -> list[datetime.datetime]:
         """Return the ticks whose message must be there now."""
@@ -172,8 +177,6 @@ class CronSender:
         begin_ms = self._backend.begin_ms()
         return begin_ms is not None and begin_ms / 1000 > tick.timestamp()
 
-    def _seconds_left(self) -> float:
-        now = self._now()
-        following = self._cron.next_tick(self._settled_to or now)
-        left_s = LONGEST_SLEEP_S if following is None else (following - now).total_seconds()
+    def _seconds_left(self, now: datetime.datetime) -> float:
+        left_s = LONGEST_SLEEP_S if self._next is None else (self._next - now).total_seconds()
         return min(max(0.0, left_s), LONGEST_SLEEP_S)

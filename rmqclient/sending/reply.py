@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from rmqclient.backend import Backend
+from rmqclient.errors import ReplyRejected
 from rmqclient.handler import Handler, check_ran, is_async
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.store import clock
@@ -102,8 +103,12 @@ class Replier:
     def _answer(self, message: ReceivedMessage, body: object) -> None:
         check_ran(body)
         envelope = Envelope.of(message)
-        if envelope is not None:
+        if envelope is None:
+            return
+        try:
             self._send(envelope, body, message)
+        except MessageRejected as error:
+            raise ReplyRejected(f"what the handler returned cannot be the reply: {error}") from error
 
     def _send(self, envelope: Envelope, body: object, request: ReceivedMessage) -> None:
         self._sender.send(envelope.reply(body), envelope.client_id, request)

@@ -30,6 +30,7 @@ from rmqclient.errors import NotInstalled
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.store import stored_message
 
 try:
     from opentelemetry import context, propagate, trace
@@ -222,12 +223,9 @@ def _context_in(headers: Mapping[str, str]) -> trace.SpanContext | None:
 
 def _with_properties(message: Message, more: Mapping[str, str]) -> Message:
     properties = {**(message.properties or _NOTHING), **more}
-    copy = Message(
-        message.topic, message.body, tags=message.tags, keys=message.keys, properties=properties, flag=message.flag
+    return stored_message(
+        message.topic, message.body, message.tags, message.keys, properties, message.flag, message.sys_flag
     )
-    if message.sys_flag and isinstance(message.body, bytes):
-        return copy.with_body(message.body, message.sys_flag)
-    return copy
 
 
 def _record(span: Span, error: BaseException) -> None:

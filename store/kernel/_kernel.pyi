@@ -1189,6 +1189,17 @@ class MessageIds:
     def next(self) -> str:
         """Return a new id of 32 hexadecimal digits."""
 
+def stored_message(
+    topic: str,
+    body: object,
+    tags: str | None,
+    keys: Sequence[str],
+    properties: MappingLike[str, str] | None,
+    flag: int,
+    sys_flag: int = 0,
+) -> Message:
+    """Return a message that was made before, whose tags are those that its maker was allowed."""
+
 def encode_properties(message: Message, extra: MappingLike[str, str] | None = None) -> str:
     """See :func:`rmqclient.store.wire.encode_properties`. No ``UNIQ_KEY`` is made here."""
 

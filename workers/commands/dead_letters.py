@@ -149,17 +149,26 @@ def dlq_replay(
 ) -> None:
     """Send dead letters of GROUP to the topics where they failed, each once unless --again is given.
 
-    Every group of the topic gets them again, with their ids unchanged.
+    Every group of the topic gets them again, with their ids unchanged. One that cannot be stored again is named at the
+    end, and stays where it is.
     """
+    from rmqclient.errors import LettersRejected
     from rmqclient.failures import dead_letters
 
+    letters: list[DeadLetter] = []
+    rejected = ""
     with opened_backend(root) as backend:
         if dry_run:
-            letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit))
+            letters += dead_letters.select(backend, group_name, _selection(chosen), limit)
         else:
-            sent = dead_letters.replay(backend, group_name, _selection(chosen), limit=limit, rate=rate)
-            letters = [letter for letter, _ in sent]
+            try:
+                for letter, _ in dead_letters.replay(backend, group_name, _selection(chosen), limit=limit, rate=rate):
+                    letters.append(letter)
+            except LettersRejected as error:
+                rejected = str(error)
     _report(letters, "would be replayed" if dry_run else "replayed", output, query)
+    if rejected:
+        raise click.ClickException(rejected)
 
 
 @dlq.command("purge")

@@ -139,7 +139,7 @@ def replay(
     is left out of later replays, and is sent once even if this process is killed and run again. With ``dry_run``,
     nothing is sent.
 
-    Raises StoreBusy while another command replays or purges, and raises as
+    Raises StoreBusy while another command replays or purges, LettersRejected when the others were sent, and raises as
     :meth:`rmqclient.sending.producer.Producer.send`.
     """
     rows = letters(spark, store, [group], options)

@@ -165,7 +165,7 @@ cdef unsigned char *put_given(unsigned char *at, Message message, Py_ssize_t *us
             if key in RESERVED_PROPERTIES:
                 raise MessageRejected(f"property {key!r} belongs to the queue itself: choose another name")
             name.text = text_of(text_in(key, "property name"), "property name", False, &name.size)
-            text = text_of(text_in(value, "property value"), "property value", False, &size)
+            text = text_of(value_in(key, value), "property value", False, &size)
             if name.size == 0 or size == 0:
                 raise MessageRejected(f"property {key!r}: {value!r}: RocketMQ drops empty names and values")
             at = put_counted(at, message, name, text, size, used)
@@ -176,6 +176,13 @@ cdef inline str text_in(object value, str what):
     """The value, which has to be a text. Raises TypeError, which names it."""
     if type(value) is not str and not isinstance(value, str):
         raise TypeError(f"{what} {value!r} is not a str but {type(value).__name__}: give {str(value)!r}")
+    return <str>value
+
+
+cdef inline str value_in(object name, object value):
+    """The value of a property, which has to be a text. Raises TypeError, which names the property."""
+    if type(value) is not str and not isinstance(value, str):
+        raise TypeError(f"properties: {name!r}: {value!r} is not a str but {type(value).__name__}: give {str(value)!r}")
     return <str>value
 
 

@@ -48,7 +48,7 @@ cdef class Message:
         return self.topic, self.body, self.tags, self.keys, self.properties or {}, self.flag, self.sys_flag
 
     def __reduce__(self):
-        return _message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
+        return stored_message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
 
 
 cdef int check_tags(str tags) except -1:
@@ -60,11 +60,14 @@ cdef int check_tags(str tags) except -1:
     return 0
 
 
-def _message(topic, body, tags, keys, properties, flag, sys_flag):
+def stored_message(str topic not None, object body, str tags, object keys, object properties, int flag, int sys_flag=0):
     cdef Message message = Message(topic, body, keys=keys, properties=properties, flag=flag)
-    message.tags = tags  # of a message that an earlier version made: it is not refused now
+    message.tags = tags  # an earlier version may have made them: what was taken is not refused now
     message.sys_flag = sys_flag
     return message
+
+
+_message = stored_message  # in what earlier versions pickled
 
 
 @cython.final

@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy
-from rmqclient.errors import StoreBusy
+from rmqclient.errors import LettersRejected, StoreBusy
 from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
 from rmqclient.failures.failure import Failure
-from rmqclient.failures.retry import Retries
+from rmqclient.failures.retry import Retries, copying
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
 from rmqclient.workers.cli import rmq
@@ -98,6 +98,38 @@ def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: Me
     assert "".join(bodies(store, Selection())) == "2345"
     assert len(list(replay(store, "g", Selection(), limit=3))) == 3
     assert "".join(bodies(store, Selection())) == "5"
+
+
+@pytest.mark.guarantee("G120")
+def test_a_letter_that_cannot_be_stored_again_holds_up_no_other(store: MessageStore, producer: Producer) -> None:
+    # Given a letter that failed in a topic of a broker, which no store can have, before three others
+    sent = producer.send(Message("a", b"of a broker"))
+    backend = open_backend(store)
+    copying(backend).append_copy(
+        store.read(sent.commit_log_offset), "%DLQ%h", 0, {"RETRY_TOPIC": "bill.ing"}, reconsume_times=1
+    )
+    for number in range(3):
+        sent = producer.send(Message("a", b"%d" % number))
+        failure = Failure.raised(ValueError("no number"), 1, "worker-1")
+        Retries(backend, "h", RetryPolicy(max_retries=0), "me").send_back(store.read(sent.commit_log_offset), failure)
+    (odd, *others) = select(store, "h", Selection())
+
+    # When all are replayed
+    replayed: list[str] = []
+    with pytest.raises(LettersRejected) as raised:
+        for letter, _ in replay(store, "h", Selection()):
+            replayed.append(letter.message.message_id)
+
+    # Then the others are sent, and the one is named, and waits
+    assert replayed == [each.message.message_id for each in others]
+    assert raised.value.message_ids == (odd.message.message_id,)
+    assert [each.message.message_id for each in select(store, "h", Selection())] == [odd.message.message_id]
+
+    # And the shell names it, too
+    done = CliRunner().invoke(rmq, ["dlq", "replay", "h", "--again", "--store", str(store.root)])
+    assert done.exit_code == 1
+    assert odd.message.message_id in done.stderr
+    assert "3 dead letters replayed" in done.stderr
 
 
 @pytest.mark.crash

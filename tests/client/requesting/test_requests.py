@@ -8,7 +8,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import Literal
 import pytest
 
 from rmqclient import App, Batch, Durability, Message, Producer, ReceivedMessage, SendResult, StoreConfig, seconds_left
-from rmqclient.errors import HandlerError, MessageRejected, RequestTimeout, StoreClosed
+from rmqclient.errors import HandlerError, MessageRejected, ReplyRejected, RequestTimeout, StoreClosed
+from rmqclient.failures import dead_letters
 from rmqclient.opening import open_backend
 from rmqclient.sending.request import Requester
 from rmqclient.store import MessageQueue, MessageStore, open_store
@@ -167,10 +168,35 @@ def test_a_request_whose_handler_failed_is_answered_by_its_retry(store: MessageS
         assert producer.request(Message("orders", b""), LONG_S).body == b"attempt 2"
 
 
-def test_a_reply_that_cannot_be_encoded_is_a_failure_of_the_message(store: MessageStore, producer: Producer) -> None:
-    app, given = App(store.root), [object(), "fine"]
+@pytest.mark.guarantee("G121")
+@pytest.mark.parametrize("order", [None, "key", "queue"])
+def test_a_reply_that_cannot_be_encoded_is_asked_for_once(
+    store: MessageStore, producer: Producer, order: Literal["key", "queue"] | None
+) -> None:
+    # Given a handler that does its work, and returns what cannot be a reply
+    app, paid = App(store.root), []
 
-    @app.handler("orders", group="billing", replies=True, retry=SOON)
+    @app.handler("orders", group="billing", replies=True, order=order, retry=None if order else SOON)
+    def bill(message: ReceivedMessage) -> object:
+        paid.append(message.message_id)
+        return object()
+
+    # When it is asked
+    with consuming(store, app):
+        producer.request_async(Message("orders", b""), LONG_S, sharding_key="A-17")
+        wait_for(lambda: list(dead_letters.select(store, "billing", dead_letters.Selection())), "the dead letter")
+
+    # Then it did its work once
+    (letter,) = dead_letters.select(store, "billing", dead_letters.Selection())
+    assert "ReplyRejected" in letter.error
+    assert paid == [letter.message.message_id]
+
+
+def test_a_policy_may_ask_for_another_attempt_at_a_reply(store: MessageStore, producer: Producer) -> None:
+    app, given = App(store.root), [object(), "fine"]
+    again = replace(SOON, retry_on=(ReplyRejected, Exception))
+
+    @app.handler("orders", group="billing", replies=True, retry=again)
     def bill(_: ReceivedMessage) -> object:
         return given.pop(0)
 

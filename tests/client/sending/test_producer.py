@@ -186,7 +186,7 @@ def test_tags_that_no_expression_selects_are_refused(tags: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"), [({"key": 17}, "key 17"), ({"properties": {"n": 1}}, "property value 1")], ids=str
+    ("given", "name"), [({"key": 17}, "key 17"), ({"properties": {"n": 1}}, "properties: 'n': 1")], ids=str
 )
 def test_what_is_no_text_is_named(producer: Producer, given: dict[str, Any], name: str) -> None:
     with pytest.raises(TypeError, match=name):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import errors
-from rmqclient.errors import FilterError, QueueError, RecordsDamaged, StoreCorrupt, TransactionDecided
+from rmqclient.errors import FilterError, LettersRejected, QueueError, RecordsDamaged, StoreCorrupt, TransactionDecided
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 
@@ -50,6 +50,8 @@ def example(error: type[QueueError]) -> QueueError:
         return error("decided", committed=True)
     if issubclass(error, FilterError):
         return error("unknown word", column=3)
+    if issubclass(error, LettersRejected):
+        return error(("7F0000010000000000000000000000AA",), "it has no key")
     return error("text")
 
 

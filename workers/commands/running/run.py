@@ -214,7 +214,8 @@ class _Running:
 def _tell(text: str, log_format: LogFormat) -> None:
     """Say something on standard error: as it is, or as a line of a log that programs read."""
     if log_format == "text":
-        click.echo(text, err=True)
+        with contextlib.suppress(OSError):  # as in a log: a disk that is full stops no worker
+            click.echo(text, err=True)
     else:
         logging.getLogger(__name__).info("%s", "; ".join(" ".join(line.split()) for line in text.splitlines()))
 

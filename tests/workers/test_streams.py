@@ -1,0 +1,34 @@
+"""Standard streams that are closed, or that nothing can be written to: the work goes on without them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.workers.supervised import COMMAND, Supervised, eventually
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        "2>&-",
+        ">/dev/full 2>&1",
+        pytest.param(">&- 2>&-", marks=pytest.mark.sweep),
+        pytest.param("<&- >&- 2>&-", marks=pytest.mark.sweep),
+    ],
+)
+def test_messages_are_handled_whatever_the_standard_streams_are(
+    supervise: Callable[..., Supervised], streams: str
+) -> None:
+    supervised = supervise("obedient", "--processes", "1", command=("sh", "-c", f'exec "$0" "$@" {streams}', *COMMAND))
+    eventually((supervised.root / "lock").exists, "the store")
+    supervised.send("one")
+    pid = supervised.recorded("done one")
+    for process in (supervised.process.pid, pid):  # a file of the store under such a number would be written to
+        leads_to = [str(Path(f"/proc/{process}/fd/{number}").readlink()) for number in range(3)]
+        assert [place for place in leads_to if place.startswith(str(supervised.root))] == []
+    supervised.process.send_signal(signal.SIGTERM)
+    assert supervised.exit_code() == 0
