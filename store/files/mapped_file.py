@@ -237,6 +237,22 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def forget_pages(root: Path) -> None:
+    """Let the next reads of all files below a directory come from the disk.
+
+    After a flush that failed, the kernel goes on to show the pages that it could not write, as if it had written them,
+    until it needs their memory. What it has not tried to write yet is written first.
+    """
+    for path in (path for path in root.rglob("*") if path.is_file()):
+        descriptor = open_plain(path, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # the disk may still refuse it: then this is lost, too
+                os.fdatasync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
 def remove_scratch(root: Path) -> None:
     """Remove the files that killed :func:`allocate` calls left. Only while no other process has it open."""
     for path in root.glob(SCRATCH_PREFIX + "*"):

@@ -30,7 +30,7 @@ from rmqclient.store.errors import (
 from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.files.file_system import check_content, warn_of_loss
-from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, sync_directory
+from rmqclient.store.files.mapped_file import SCRATCH_PREFIX, forget_pages, sync_directory
 from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.log import commit_log, index_file, shape
 from rmqclient.store.log.consume_queue import ConsumeQueues
@@ -180,6 +180,8 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
 def _enter_first(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool) -> SharedState:
     """Recover the store, which no other process has open."""
     check_content(root, SCRATCH_PREFIX)
+    if _is_poisoned(root):
+        forget_pages(root)
     _ensure_identity(root)
     _note_a_loss(root)
     _check_settled(root, settling=settling)
@@ -201,8 +203,19 @@ def _ensure_identity(root: Path) -> None:
 def _note_a_loss(root: Path) -> None:
     """Let a primary that may have lost messages wait for its replica: it has one, and the host was reset."""
     had_a_replica = lineage.is_followed(root) and replica_mark.read_mark(root) is None
-    if had_a_replica and (root / ABORT).exists() and shared_state.leftover(root) is None:
+    if had_a_replica and (root / ABORT).exists() and _lost_memory(root):
         replica_mark.write_mark(root, ReplicaMark("", "", clock.wall_ms(), Kind.UNSETTLED))
+
+
+def _lost_memory(root: Path) -> bool:
+    """Tell whether the kernel no longer has all that was stored: it was started anew, the disk was away, or failed."""
+    return shared_state.leftover(root, writable=False) is None or _is_poisoned(root)
+
+
+def _is_poisoned(root: Path) -> bool:
+    """Tell whether a flush failed since the store was opened last by a process that was alone."""
+    left = shared_state.leftover(root, writable=False)
+    return left is not None and left.poisoned != 0
 
 
 def _check_settled(root: Path, *, settling: bool) -> None:

@@ -11,8 +11,8 @@ How far the log is believed:
 - While the kernel that ran the last processes still runs, and has had the file system mounted ever since, all their
   stores to memory are there, whichever processes were killed. The runtime file says how far records are whole
   (``published_to``), after an append under way was finished or undone.
-- After a reboot, or when the disk was away, records below the durable mark of the checkpoint must be whole. Above the
-  mark, the first bytes that are no valid record are a torn tail, and the log is cut there.
+- After a reboot, when the disk was away, or when a flush had failed, records below the durable mark of the checkpoint
+  must be whole. Above the mark, the first bytes that are no valid record are a torn tail, and the log is cut there.
 - A store of a broker has no such mark. Its torn tail is the bytes that no valid record follows.
 
 The index is kept as far as it can be believed, and later records are indexed again in time: see :func:`_index_kept`.
@@ -405,6 +405,8 @@ def _end_of_lost(queue: ConsumeQueue, end: int, quarantined: tuple[Quarantined, 
 
 
 def _is_believed(leftover: SharedState, root: Path) -> bool:
+    if leftover.poisoned:  # the kernel drops the pages that it could not write: they may be older than this file
+        return False
     return believable(leftover, root) and fits_together(leftover) and has_sound_offsets(leftover)
 
 

@@ -83,6 +83,9 @@ _ADVANCE_EVERY = 1 << 13
 _ROLLED_AT_ONCE = 1 << 13
 """Queue offsets, done or not, that are looked at to make room."""
 _REAL = (b"REAL_TOPIC", b"REAL_QID")
+_DUE, _ENDS = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY"
+_MOST_DIGITS = 18
+"""Of a time in ms."""
 _MOST_TARGETS = 10_000
 _LOG_GROWN_BYTES = 256 << 20
 """How much of the log is read again after a power cut, at most, if no wait ended meanwhile."""
@@ -215,10 +218,13 @@ class Timer:
             self._unclear.popleft()
 
     def _enter(self, number: int) -> None:
-        """Enter a message whose entry a broker made, with a hash instead of the due time; an operation is done."""
+        """Enter a message whose entry has a hash instead of the due time; an operation is done.
+
+        A broker makes such entries, and so does this library for a time in January 1970, which looks like a hash.
+        """
         message = self.message(number)
-        due_ms = 0 if message is None else message.tags_code
-        if due_ms > layout.MOST_TAGS_CODE:
+        due_ms = 0 if message is None else _due_ms_of(message)
+        if due_ms:
             self._heap.push(due_ms, number)
         else:
             if message is not None and "TIMER_DEL_UNIQKEY" not in message.properties:
@@ -287,7 +293,7 @@ class Timer:
         rolled = 0
         for number in self._waiting(numbers):
             message = self.message(number)
-            if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
+            if message is not None and _due_ms_of(message):
                 self._roll_one(message)
                 rolled += 1
         return rolled
@@ -330,8 +336,9 @@ class Timer:
         while start < end:
             for number in self._fill_part(heap, start, end):
                 message = self.message(number)
-                if message is not None and message.tags_code > layout.MOST_TAGS_CODE:
-                    heap.push(message.tags_code, number)
+                due_ms = 0 if message is None else _due_ms_of(message)
+                if due_ms:
+                    heap.push(due_ms, number)
             start = self._part_end(start)
         while popped := heap.pop_due(2**63 - 1, SLICE):
             for due_ms, number in popped:
@@ -356,7 +363,7 @@ class Timer:
         seen = -1
         while (message := self._find(message_id, TIMER_TOPIC)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
-            if message.tags_code <= layout.MOST_TAGS_CODE:
+            if not _due_ms_of(message):
                 break  # the id of an operation
             waits_for = message.properties.get("REAL_TOPIC", "")
             if waits_for.startswith(_RETRY_PREFIX) or topic not in (None, waits_for):
@@ -413,3 +420,13 @@ class Timer:
         if self._appender is None:
             self._appender = self._make_appender()
         return self._appender
+
+
+def _due_ms_of(message: ReceivedMessage) -> int:
+    """Return when a message of the timer is due, 0 for an operation and for a message that does not say it."""
+    if message.tags_code > layout.MOST_TAGS_CODE:
+        return message.tags_code
+    found = message.some_properties((_DUE, _ENDS))
+    text = found.get(_DUE.decode(), "")
+    is_time = _ENDS.decode() not in found and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if is_time else 0

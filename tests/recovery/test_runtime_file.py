@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import sys
@@ -11,10 +12,12 @@ import pytest
 
 from rmqclient.store import layout, open_store
 from rmqclient.store.errors import StoreError
+from rmqclient.store.files.file_queue import MappingCache
+from rmqclient.store.recovery import opening, recovery
 from rmqclient.store.runtime import shared_state
 from tests.recovery.scenes import QUEUES, Expected, Written, check, check_served, killed_store
 from tests.support.oracle import reference
-from tests.support.stores import abandon
+from tests.support.stores import SMALL, abandon
 from tests.support.sweeps import each_seventh
 from tests.support.written import copy_with_runtime_file
 
@@ -65,6 +68,18 @@ def test_any_value_in_any_word_of_the_header_loses_nothing(
         overwrite(root, layout.RUNTIME_HEADER.at[word], value.to_bytes(8, sys.byteorder))
         check_nothing_is_lost(root, stored)
         shutil.rmtree(root)
+
+
+@pytest.mark.guarantee("G112")
+def test_after_a_failed_flush_the_runtime_file_is_not_believed(killed: Path, stored: Written, target: Path) -> None:
+    root = copy_with_runtime_file(killed, target)
+    left = shared_state.leftover(root)
+    assert left is not None
+    log_files, queues = opening.files_of(root, SMALL, MappingCache(8))
+    assert recovery.first_steps(root, log_files, queues, left).leftover is left
+    left.poisoned = errno.EIO
+    assert recovery.first_steps(root, log_files, queues, left).leftover is None
+    check_nothing_is_lost(root, stored)
 
 
 def test_random_rubbish_anywhere_loses_nothing(killed: Path, stored: Written, target: Path) -> None:

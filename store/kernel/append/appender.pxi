@@ -300,6 +300,6 @@ cdef class Appender:
 
 cdef int check_wait(int delay_level, int64_t due_ms) except -1:
     check_level(delay_level)
-    if due_ms and (delay_level or due_ms <= MOST_TAGS_CODE):
+    if due_ms and (delay_level or due_ms < 0):
         raise ValueError(f"due_ms={due_ms} with delay_level={delay_level}: a time in ms since 1970, or a level, not both")
     return 0

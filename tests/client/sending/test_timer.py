@@ -17,8 +17,9 @@ from rmqclient import Message, MessageQueue, Producer, ReceivedMessage, StoreCon
 from rmqclient.duration import Duration
 from rmqclient.errors import InvalidName, LimitReached, MessageRejected, NotFlushed, TimerFull
 from rmqclient.names import check_topic
-from rmqclient.store import TIMER_TOPIC, MessageStore, java_hash, layout, open_store
+from rmqclient.store import TIMER_TOPIC, MessageStore, clock, java_hash, layout, open_store
 from rmqclient.store.config import RetentionConfig
+from rmqclient.store.inspect.verify import verify
 from rmqclient.store.kernel._kernel import cancel_timed, deliver_timed, roll_timed
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.settings.disk import Usage
@@ -352,6 +353,31 @@ def test_a_time_is_found_in_the_record_where_a_broker_has_made_the_entry(
     assert delivered(store, "flights") == []
     deliver_until(store, 2**62)
     assert delivered(store, "flights") == [b"first", b"second"]
+
+
+@pytest.mark.guarantee("G33")
+def test_a_host_that_believes_it_is_january_1970_delivers_when_it_says(
+    store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a board without a battery, whose times are no larger than hashes of tags
+    producer.create_topic("flights", 1)
+    day_ms = 86_400_000
+    monkeypatch.setattr(clock, "wall_ns", lambda: 3 * day_ms * 1_000_000)
+    first = producer.send(Message("flights", b"first", tags="a"), delay=1)
+    second = producer.send(Message("flights", b"second"), delay=timedelta(seconds=2))
+    gone = producer.send(Message("flights", b"gone"), delay=HOUR)
+    assert producer.cancel(gone.message_id)
+
+    # Then each of them waits, and comes when it is due
+    waiting = [(found.message_id, found.due_ms - 3 * day_ms) for found in store.timer.pending()]
+    assert waiting == [(first.message_id, 1_000), (second.message_id, 2_000)]
+    deliver_until(store, 3 * day_ms + 999)
+    assert delivered(store, "flights") == []
+    deliver_until(store, 3 * day_ms + 1_000)
+    assert delivered(store, "flights") == [b"first"]
+    deliver_until(store, 3 * day_ms + 2_000)
+    assert delivered(store, "flights") == [b"first", b"second"]
+    assert verify(store.root) == []
 
 
 @pytest.mark.guarantee("G33")

@@ -86,6 +86,14 @@ FAULTS = [
         select="damaged_record_is_kept",
     ),
     Fault(
+        name="a runtime file is believed beside pages that could not be written",
+        file="store/recovery/recovery.py",
+        old="    if leftover.poisoned:  #",
+        new="    if leftover.poisoned < 0:  #",
+        tests="tests/recovery/test_runtime_file.py",
+        select="failed_flush",
+    ),
+    Fault(
         name="attempts are forgotten when everybody dies",
         file="store/recovery/group_progress.py",
         old='held = slot.load("held_offset"), slot.load("held_attempts")',
@@ -240,8 +248,8 @@ FAULTS = [
     Fault(
         name="a primary that lost power goes on at once",
         file=OPENING,
-        old="    if had_a_replica and (root / ABORT).exists() and shared_state.leftover(root) is None:\n",
-        new="    if had_a_replica and not (root / ABORT).exists() and shared_state.leftover(root) is None:\n",
+        old="    if had_a_replica and (root / ABORT).exists() and _lost_memory(root):\n",
+        new="    if had_a_replica and not (root / ABORT).exists() and _lost_memory(root):\n",
         tests=RETURNING,
         select="takes_back",
     ),

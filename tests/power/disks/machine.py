@@ -30,6 +30,7 @@ PAGE = 4096
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FS_IOC_SHUTDOWN = 0x8004587D
+_FITRIM = 0xC0185879
 _LOOP_CTL_GET_FREE = 0x4C82
 _LOOP_CONFIGURE = 0x4C0A
 _LOOP_CONFIG = struct.Struct("=II 8x8x8x8x8x4x4x4xI 64x64x32x16x 64x")
@@ -113,6 +114,15 @@ class Machine:
         """Mount the disk again, as another device and without a boot."""
         _unmount(self.directory)
         self._mount()
+
+    def make_thin(self) -> None:
+        """Keep room in the image for what the file system has by now, and give back the room of its free blocks."""
+        os.posix_fallocate(self._image, 0, MAKING[self.file_system][0])
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(descriptor, _FITRIM, struct.pack("=QQQ", 0, 2**64 - 1, 0))
+        finally:
+            os.close(descriptor)
 
     def close(self) -> None:
         """Give everything back. What is not given back goes with this process."""

@@ -39,7 +39,7 @@ def _live(root: Path) -> None:
     producer.create_topic(TOPIC, 1)
     for body in (LEVEL, EXACT):
         _send_delayed(producer, body)
-    _wait_for(lambda: store.topics.max_offset(QUEUE) == 2)
+    wait_for(lambda: store.topics.max_offset(QUEUE) == 2)
     for name in ("lock", shared_state.FILE_NAME):  # as the kernel may any time
         descriptor = os.open(root / name, os.O_RDWR)
         os.fsync(descriptor)
@@ -52,7 +52,7 @@ def _live_again(root: Path) -> None:
         producer = Producer(store, config=RARE)
         _send_delayed(producer, LEVEL, LATER)
         _send_delayed(producer, EXACT, LATER)
-        _wait_for(lambda: _bodies(root).count(LATER) == 2)
+        wait_for(lambda: bodies_of(root).count(LATER) == 2)
 
 
 def _send_delayed(producer: Producer, way: bytes, body: bytes | None = None) -> None:
@@ -63,21 +63,24 @@ def _send_delayed(producer: Producer, way: bytes, body: bytes | None = None) -> 
         producer.send(message, delay=1)
 
 
-def _bodies(root: Path) -> list[bytes]:
+def bodies_of(root: Path) -> list[bytes]:
+    """Return what the log has for the topic itself, in its order."""
     return [record.body for _, record in reference.read_commit_log(root) if record.topic == TOPIC]
 
 
-def _wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, and for ten seconds at most."""
     deadline = time.monotonic() + 10
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
 
 
-def _run(life: Callable[[Path], None], root: Path) -> int:
+def forked(life: Callable[[], None]) -> int:
+    """Run one life in a process of its own; return its exit status."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)
-        life(root)
+        life()
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -102,12 +105,12 @@ def main() -> None:
     options = parser.parse_args()
     computer = Machine(options.file_system, options.scratch)
     root = computer.directory / "store"
-    killed = _run(_live, root)
+    killed = forked(lambda: _live(root))
     computer.cut(Cut.JOURNAL)
     computer.plug_in()
     before = (root / shared_state.FILE_NAME).exists()
-    again = _run(_live_again, root)
-    bodies = _bodies(root)
+    again = forked(lambda: _live_again(root))
+    bodies = bodies_of(root)
     figures = {
         "ended": [killed, again],
         "runtime_file": before,
