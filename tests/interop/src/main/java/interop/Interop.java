@@ -2,6 +2,7 @@ package interop;
 
 import interop.clients.Load;
 import interop.clients.Producing;
+import interop.clients.Queries;
 import interop.clients.Taking;
 import java.util.Arrays;
 import java.util.List;
@@ -69,6 +70,9 @@ public final class Interop {
                 break;
             case "take": // NAMESRV GROUP TOPIC WAY EXPRESSION: a member of a group, until standard input ends
                 Taking.run(rest.get(0), rest.get(1), rest.get(2), rest.get(3), rest.get(4));
+                break;
+            case "query": // NAMESRV TOPIC KEY ACCESS SECRET: one message, found in every way with an access key
+                Queries.run(rest.get(0), rest.get(1), rest.get(2), rest.get(3), rest.get(4));
                 break;
             case "request": // NAMESRV GROUP TOPIC BODY: a request, and its reply
                 Requests.ask(rest.get(0), rest.get(1), rest.get(2), rest.get(3));
