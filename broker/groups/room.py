@@ -262,7 +262,7 @@ class GroupsRoom:
         for group in groups:
             self._settings.auto_create(group, request.peer.remote)
         missing = [
-            group for group in groups if not self._is_read_only and self._topics.config(retry_topic(group)) is None
+            group for group in groups if not self._is_read_only and retry_topic(group) not in self._topics.made()
         ]
         if not missing:
             return self._beat(request, heartbeat)

@@ -105,11 +105,11 @@ class NameServer:
         return request.success(info.encode(as_fastjson=True))  # whatever the version, as a name server
 
     def _topic_list(self, request: Request) -> Frame:
-        return request.success(bodies.TopicList(tuple(self._topics.configs())).encode())
+        return request.success(bodies.TopicList(tuple(self._topics.listed())).encode())
 
     def _topics_of_cluster(self, request: Request) -> Frame:
         is_ours = request.fields["cluster"] == self._settings.cluster_name
-        return request.success(bodies.TopicList(tuple(self._topics.configs()) if is_ours else ()).encode())
+        return request.success(bodies.TopicList(tuple(self._topics.listed()) if is_ours else ()).encode())
 
     def _system_topics(self, request: Request) -> Frame:
         names = (self._settings.cluster_name, self._settings.broker_name)

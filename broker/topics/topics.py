@@ -13,6 +13,7 @@ from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.made import Kind, Made
 from rmqclient.broker.settings import ServeSettings
+from rmqclient.broker.topics.retry_topics import RetryTopics
 from rmqclient.broker.topics.system_topics import AUTO_CREATE_TOPIC, SystemTopics
 from rmqclient.broker.topics.topic_names import check_name, retry_topic
 from rmqclient.remoting.codes import ResponseCode
@@ -38,6 +39,7 @@ class Topics:
         self.system = SystemTopics(settings.broker_name, settings.cluster_name, auto_create=settings.auto_create_topics)
         self._made = made or Made(settings.limits, Counters())
         self._table = store.topics
+        self._retries = RetryTopics(store)
         self._auto_creates = settings.auto_create_topics
         self._is_read_only = settings.read_only
 
@@ -46,7 +48,7 @@ class Topics:
         found = self._table.configs().get(topic)
         if topic == AUTO_CREATE_TOPIC and not self._auto_creates:
             return None
-        return found or self.system.configs.get(topic)
+        return found or self.system.configs.get(topic) or self._retries.config(topic)
 
     def made(self) -> Mapping[str, TopicConfig]:
         """Return the settings of the topics that were made, by name: the same object until some process changes one."""
@@ -58,6 +60,10 @@ class Topics:
         if not self._auto_creates:
             found.pop(AUTO_CREATE_TOPIC, None)
         return found
+
+    def listed(self) -> Mapping[str, TopicConfig]:
+        """Return the settings of all topics that clients and tools can ask for: those that retries would make, too."""
+        return {**self._retries.configs(), **self.configs()}
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic that the store has, in order; none for a topic that no client can see.
@@ -112,7 +118,7 @@ class Topics:
 
         Raises as :meth:`create`. [createTopicInSendMessageBackMethod]
         """
-        found = self.config(topic)
+        found = self.made().get(topic) or self.system.configs.get(topic)
         if found is None:
             if client is not None:
                 self._made.take(Kind.TOPIC, client)

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient import Message, Producer, PullConsumer
+from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, ReceivedMessage
 from rmqclient.broker.address import Address
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
@@ -16,6 +16,7 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.settings.config_file import TopicConfig
+from tests.client.conftest import consuming, wait_for
 
 CLIENT = Address("10.0.0.9", 40_000)
 FOUR = TopicConfig(read_queue_count=4, write_queue_count=4)
@@ -167,3 +168,40 @@ def test_a_server_for_reading_only_makes_no_topic(store: MessageStore) -> None:
     with pytest.raises(AnswerError, match="for reading only"):
         topics.create("orders", FOUR)
     assert topics.config("orders") is None
+
+
+def test_a_local_group_has_its_retry_topic_for_tools_before_it_has_failed(topics: Topics, store: MessageStore) -> None:
+    store.topics.create("orders", 1)
+    assert topics.config("%RETRY%billing") is None
+    app = App(store.root)
+
+    @app.handler("orders", group="billing")
+    def handle(message: ReceivedMessage) -> None: ...
+
+    store.members().join("prices|host-1", "orders", "host-1", "tags *")  # of a broadcast group
+    with consuming(store, app):
+        for name in ("%RETRY%billing", "%RETRY%prices"):
+            assert topics.config(name) == TopicConfig(read_queue_count=1, write_queue_count=1)
+            assert name in topics.listed()
+        assert "%RETRY%billing" not in topics.configs()  # which a replica takes over
+        assert topics.config("%RETRY%CID_RMQ_SYS_TRANS") is None
+    with PullConsumer(store, group="reports") as consumer:
+        consumer.commit(MessageQueue("orders", 0), 0)
+    wait_for(lambda: topics.config("%RETRY%reports") is not None, "a group with an offset is known")
+    assert topics.made().keys() == {"orders"}
+    assert topics.queues("%RETRY%billing") == []
+
+
+def test_the_retry_topic_of_a_group_is_made_by_its_first_message_and_by_its_first_heartbeat(
+    topics: Topics, store: MessageStore
+) -> None:
+    store.topics.create("orders", 1)
+    with PullConsumer(store, group="billing") as consumer:
+        consumer.commit(MessageQueue("orders", 0), 0)
+    wait_for(lambda: topics.config("%RETRY%billing") is not None, "the group is known")
+    assert len(topics.open("%RETRY%billing")) == 1
+    with PullConsumer(store, group="reports") as consumer:
+        consumer.commit(MessageQueue("orders", 0), 0)
+    wait_for(lambda: topics.config("%RETRY%reports") is not None, "the group is known")
+    assert topics.create_retry("reports", 3).read_queue_count == 3
+    assert topics.made()["%RETRY%reports"].read_queue_count == 3
