@@ -41,6 +41,7 @@
     ├── RequestTimeout            a request is stored, and its reply did not come in time
     ├── InvalidName               a topic or group outside the alphabet or too long
     ├── UnknownTopic              the topic does not exist
+    │   └── TopicNotWritable      the topic takes no messages now; nothing was written
     ├── UnknownGroup              the group never consumed this topic
     ├── OffsetOutOfRange          the queue never had this offset
     ├── QueueOwned                a member of the group has this queue and keeps its offset
@@ -155,6 +156,7 @@ from rmqclient.store.errors import (
     TableFull,
     ThreadLost,
     TimerFull,
+    TopicNotWritable,
     TransactionDecided,
     UnknownGroup,
     UnknownTopic,
@@ -283,6 +285,7 @@ __all__ = [
     "TlsFailed",
     "TlsUnusable",
     "TopicNotFound",
+    "TopicNotWritable",
     "TransactionDecided",
     "UnknownGroup",
     "UnknownTopic",

@@ -227,6 +227,15 @@ class UnknownTopic(QueueError, LookupError):
     """The topic does not exist."""
 
 
+class TopicNotWritable(UnknownTopic):
+    """The topic takes no messages now: it has no permission to be written, or no queue for it; nothing was written.
+
+    ``rmq topic update TOPIC --perm rw`` opens it.
+    """
+
+    retryable = True
+
+
 class UnknownGroup(QueueError, LookupError):
     """The group never consumed this topic."""
 

@@ -83,7 +83,7 @@ class GroupsRoom:
         self._begins = Begins(store)
         self.awaited = awaited
         self.clients = Clients(self)
-        allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.queues)
+        allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.read_queues)
         self.leases = Leases(store, self._seats, self.clients, allocations, settings, broker_name, counters)
         self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
         self._topics_of: dict[Consumer, set[str]] = {}

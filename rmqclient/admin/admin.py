@@ -24,11 +24,21 @@ from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import MemberInfo, MessageQueue
-from rmqclient.store.errors import InvalidName, OffsetOutOfRange, QueueOwned, UnknownGroup, UnknownTopic
+from rmqclient.store.errors import (
+    InvalidName,
+    OffsetOutOfRange,
+    QueueOwned,
+    TopicNotWritable,
+    UnknownGroup,
+    UnknownTopic,
+)
+from rmqclient.store.settings.config_file import READABLE, WRITABLE
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
 """An end of a queue, a queue offset, or a time."""
+
+_PERMS = {"rw": READABLE | WRITABLE, "r": READABLE, "w": WRITABLE, "none": 0}
 
 
 class Admin:
@@ -61,8 +71,13 @@ class Admin:
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopic."""
+        read = set(self._backend.read_queues(name))
+        try:
+            written = set(self._backend.write_queues(name))
+        except TopicNotWritable:
+            written = set()
         queues = tuple(
-            QueueInfo(queue.queue_id, *self._backend.span(queue), queue.broker_name)
+            QueueInfo(queue.queue_id, *self._backend.span(queue), queue.broker_name, queue in written, queue in read)
             for queue in self._backend.queues(name)
         )
         messages = sum(queue.max_offset - queue.min_offset for queue in queues)
@@ -73,17 +88,38 @@ class Admin:
         self._backend.create_topic(check_topic(name), check_queue_count(queue_count), cleanup_policy)
         return self.topic(name)
 
-    def update_topic(self, name: str, queue_count: int) -> TopicInfo:
-        """Give a topic more queues. Raises UnknownTopic, TableFull, ValueError for fewer queues than it has."""
+    def update_topic(
+        self,
+        name: str,
+        queue_count: int | None = None,
+        *,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: Literal["rw", "r", "w", "none"] | None = None,
+    ) -> TopicInfo:
+        """Give a topic more queues, or say how many of them are written and read, or whether the topic is at all.
+
+        New messages go to the first ``write_queues``, and consumers get messages from the first ``read_queues``; either
+        may be raised, which makes queues. Running producers and consumers follow within moments. Raises UnknownTopic,
+        TableFull, and ValueError for a ``queue_count`` below the queues that the topic has.
+        """
         store = store_of(self._backend, "a change of a topic")
         have = len(self._backend.queues(check_topic(name)))
-        if check_queue_count(queue_count) < have:
+        if queue_count is not None and check_queue_count(queue_count) < have:
             raise ValueError(
-                f"topic {name!r} has {have} queues, asked for {queue_count}: a queue with messages cannot be taken away"
+                f"topic {name!r} has {have} queues, asked for {queue_count}: a queue with messages cannot be taken "
+                f"away; write to fewer (--write-queues {queue_count}), and read fewer when the others are empty "
+                f"(--read-queues {queue_count})"
             )
         store.topics.create(name, have)  # if it was removed while a producer went on sending
         config = store.topics.configs()[name]
-        store.topics.configure(name, replace(config, read_queue_count=queue_count, write_queue_count=queue_count))
+        counts = {"read_queue_count": read_queues or queue_count, "write_queue_count": write_queues or queue_count}
+        config = replace(
+            config, **{key: check_queue_count(count) for key, count in counts.items() if count is not None}
+        )
+        if perm is not None:
+            config = replace(config, perm=config.perm & ~_PERMS["rw"] | _PERMS[perm])
+        store.topics.configure(name, config)
         return self.topic(name)
 
     def remove_topic(self, name: str) -> None:

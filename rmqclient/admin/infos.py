@@ -14,6 +14,10 @@ class QueueInfo:
     max_offset: int
     broker_name: str = ""
     """Empty for a store."""
+    is_written: bool = True
+    """Whether new messages go there."""
+    is_read: bool = True
+    """Whether consumers get messages from there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,13 @@ class Backend(Protocol):
         """Return the names of all topics, sorted."""
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic. Raises UnknownTopic."""
+        """Return the queues of a topic that have messages, or may get some. Raises UnknownTopic."""
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return those that consumers get messages from; none without the permission. Raises UnknownTopic."""
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return those that new messages go to; there is one. Raises UnknownTopic, TopicNotWritable."""
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""

@@ -77,6 +77,14 @@ class ClusterBackend:
         """Return the queues of a topic. Raises UnknownTopic."""
         return self._topics.queues(topic)
 
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the same: a route names no other ones."""
+        return self._topics.queues(topic)
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that new messages go to. Raises UnknownTopic, TopicNotWritable."""
+        return self._topics.write_queues(topic)
+
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic with ``queue_count`` queues on every master, or return the queues that it has.
 

@@ -55,7 +55,8 @@ class Messages:
         self._commit = commit
         self._wait_s = wait_s
         self._bell = backend.bell()
-        self._next = {queue: start_of(queue) for queue in backend.queues(topic)}
+        self._queues = backend.read_queues(topic)
+        self._next = {queue: start_of(queue) for queue in self._queues}
         self._finished: dict[MessageQueue, int] = {}
         self._read: deque[tuple[MessageQueue, ReceivedMessage]] = deque()
         self._ahead: dict[MessageQueue, deque[int]] = {}
@@ -97,7 +98,7 @@ class Messages:
         """Read messages if none are read, and wait for them. False when the wait is over."""
         deadline = None if self._wait_s is None else clock.elapsed() + self._wait_s
         while not self._read:
-            heard = self._bell.arm(*self._next)
+            heard = self._bell.arm(*self._queues)
             self._look()
             if self._read:
                 break
@@ -105,13 +106,15 @@ class Messages:
             if left_s <= 0:
                 return False
             self._bell.wait(heard, min(clock.real_s(left_s), LONGEST_SLEEP_S))
-            for queue in self._backend.queues(self._topic):
+            self._queues = self._backend.read_queues(self._topic)
+            for queue in self._queues:
                 self._next.setdefault(queue, 0)  # a queue that is made meanwhile is read from its first message on
         return True
 
     def _look(self) -> None:
         found: list[list[tuple[MessageQueue, ReceivedMessage]]] = []
-        for queue, offset in self._next.items():
+        for queue in self._queues:
+            offset = self._next[queue]
             result = self._read_queue(queue, offset, _READ_AT_ONCE, self._wanted)
             self._next[queue] = result.next_offset
             if result.messages:

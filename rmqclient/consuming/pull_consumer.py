@@ -54,7 +54,7 @@ class PullConsumer:
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic. Raises UnknownTopic."""
-        return self._backend.queues(topic)
+        return self._backend.read_queues(topic)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message. Raises UnknownTopic."""

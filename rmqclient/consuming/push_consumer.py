@@ -285,7 +285,7 @@ class PushConsumer:
         """Tell whether this consumer has every queue of a topic in which there is something to do."""
         held, membership, backend = joined.rebalancer.queues, joined.membership, self._backend
         try:
-            others = [queue for queue in backend.queues(membership.topic) if queue not in held]
+            others = [queue for queue in backend.read_queues(membership.topic) if queue not in held]
             ends = {queue: backend.span(queue).max_offset for queue in others}
             return all((backend.committed_offset(membership.group, each) or 0) >= end for each, end in ends.items())
         except UnknownTopic:

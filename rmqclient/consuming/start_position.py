@@ -32,7 +32,7 @@ def begin(backend: Backend, members: Members, group: str, topic: str, start: Sta
     if start == "earliest" or topic.startswith(RETRY_PREFIX) or members.has(group, topic):
         return
     try:
-        queues = backend.queues(topic)
+        queues = backend.read_queues(topic)
     except UnknownTopic:
         return
     backend.begin_group(group, {queue: _offset(backend, queue, start) for queue in queues})

@@ -41,7 +41,7 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
-from rmqclient.store.errors import InvalidName, MessageRejected, StoreBusy, UnknownTopic
+from rmqclient.store.errors import InvalidName, MessageRejected, StoreBusy, TopicNotWritable, UnknownTopic
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import OWN_FILE, share_file
 
@@ -288,7 +288,9 @@ def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Itera
 def _queue_for(backend: Backend, letter: DeadLetter) -> MessageQueue:
     """Choose as a producer does: by sharding key (SelectMessageQueueByHash), or in turn if there is no key."""
     try:
-        queues = backend.queues(letter.topic)
+        queues = backend.write_queues(letter.topic)
+    except TopicNotWritable:
+        raise
     except UnknownTopic:  # created again: a group consumes it, or will
         queues = backend.create_topic(letter.topic, backend.config.default_queue_count)
     key = letter.message.sharding_key

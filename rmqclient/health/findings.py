@@ -12,7 +12,7 @@ schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
 lag           each group: its state in words, messages that are not finished, age of the oldest
 slots         how many more groups, queues and members the store can have
-topic         each group whose members wait for a topic that nobody has made
+topic         each group whose members wait for a topic that nobody has made; each topic with queues that are closed
 dlq           each group: dead letters that wait, and their age
 timer         messages with a delay or a time that are late
 tx            transactions that were given up after their last check
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqclient.health import words
 from rmqclient.health.limits import Limits
 from rmqclient.local.glance import (
+    DEAD_LETTER_PREFIX,
     GIVEN_UP_TOPIC,
     HOUSEKEEPER_BYTE,
     RETRY_PREFIX,
@@ -41,6 +42,7 @@ from rmqclient.local.glance import (
     Running,
     Worker,
     settled_letters,
+    topic_usage,
 )
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     found += workers(glance, limits)
     found += groups(glance, queues, limits, now_ms)
     found += missing_topics(glance, queues, limits)
+    found += closed_queues(glance, queues, limits)
     found += dead_letters(glance, queues, limits, now_ms)
     found += [timer(glance, queues, limits, now_ms), transactions(queues)]
     return sorted(found, key=lambda finding: -finding.level)
@@ -277,6 +280,34 @@ def missing_topics(glance: Glance, queues: list[Queue], limits: Limits) -> Itera
         names = ", ".join(sorted(topics))
         remedy = f"its first message makes it, or `rmq topic create {min(topics)}`; is the name right?"
         yield Finding("topic", group, WARNING, f"waits for {names}, which does not exist", remedy)
+
+
+def closed_queues(glance: Glance, queues: list[Queue], limits: Limits) -> Iterator[Finding]:
+    """Look at topics that are not open for sends or consumers, or not with all of their queues.
+
+    A warning for messages that a group has not handled in queues that no consumer reads.
+    """
+    if limits.group is not None:
+        return
+    usage = topic_usage(glance.root)
+    by_topic: dict[str, list[Queue]] = {}
+    for queue in queues:
+        if queue.topic in usage and not queue.topic.startswith(DEAD_LETTER_PREFIX):
+            by_topic.setdefault(queue.topic, []).append(queue)
+    lags: dict[Queue, int] = {}
+    for each in glance.group_queues(queues):
+        lags[each.queue] = max(each.lag, lags.get(each.queue, 0))
+    for topic, found in sorted(by_topic.items()):
+        use, count = usage[topic], len(found)
+        if use.written >= count and use.read >= count:
+            continue
+        state = f"sends go to {min(use.written, count)} and consumers read {min(use.read, count)} of {count} queues"
+        unread = sum(lags.get(queue, 0) for queue in found if queue.queue_id >= use.read)
+        if unread:
+            remedy = f"`rmq topic update {topic} --read-queues {count} --perm {'rw' if use.written else 'r'}` lets them"
+            yield Finding("topic", topic, WARNING, f"{state}, which leaves {unread} messages that none gets", remedy)
+        else:
+            yield Finding("topic", topic, OK, state)
 
 
 def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:

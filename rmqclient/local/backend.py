@@ -77,6 +77,14 @@ class LocalBackend:
         """Return the queues of a topic. Raises UnknownTopic."""
         return self._usable().topics.queues(topic)
 
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that consumers get messages from. Raises UnknownTopic."""
+        return self._usable().topics.read_queues(topic)
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that new messages go to. Raises UnknownTopic, TopicNotWritable."""
+        return self._usable().topics.write_queues(topic)
+
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
         return self._usable().topics.create(topic, queue_count, cleanup_policy)

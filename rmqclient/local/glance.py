@@ -51,6 +51,10 @@ _LONGEST_LINE = 1 << 20
 """Of the journal of dead letters: a longer one is no line of ours."""
 
 
+_LARGEST_TABLE = 64 << 20
+_READABLE, _WRITABLE = 4, 2
+
+
 class Unreadable(Exception):
     """There is no store, no process has opened it since it was copied here, or another version did."""
 
@@ -122,6 +126,15 @@ class Worker(NamedTuple):
     message_age_s: float | None
     """Of the handler call that has run longest; None when no handler runs."""
     in_flight: int
+
+
+class TopicUsage(NamedTuple):
+    """How many queues of a topic are in use; they are the first ones."""
+
+    written: int
+    """New messages go there."""
+    read: int
+    """Consumers get messages from there."""
 
 
 def left_behind(root: str) -> list[Holder]:
@@ -411,6 +424,22 @@ class Glance:
 
     def _text(self, at: int, size: int) -> str:
         return bytes(self._view[at : at + size]).decode("utf-8", "replace")
+
+
+def topic_usage(root: str) -> dict[str, TopicUsage]:
+    """Return how many queues of each topic take messages and give some; empty if the file cannot be read."""
+    try:
+        with open(_opened(f"{root}/config/topics.json"), "rb") as file:
+            table = json.loads(file.read(_LARGEST_TABLE))["topicConfigTable"]
+        return {
+            name: TopicUsage(
+                entry.get("writeQueueNums", 16) if entry.get("perm", 6) & _WRITABLE else 0,
+                entry.get("readQueueNums", 16) if entry.get("perm", 6) & _READABLE else 0,
+            )
+            for name, entry in table.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # `rmq store verify` says what is wrong there
+        return {}
 
 
 def settled_letters(root: str) -> dict[str, set[int]]:

@@ -36,7 +36,7 @@ from rmqclient.store.kernel._kernel import Appender, Landed, Mapping, Stager, ap
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.record import Blank
 from rmqclient.store.settings.config_file import read_topics
-from rmqclient.store.settings.topic_table import queues_of
+from rmqclient.store.settings.topic_table import write_queues_of
 
 __all__ = [
     "Landed",
@@ -69,8 +69,8 @@ def stager(topic: str | None, part: int, queue_count_of: Callable[[str], int], l
 
 
 def queue_counts(root: Path) -> dict[str, int]:
-    """Return how many queues each topic of a store has, without opening it. Raises StoreCorrupt."""
-    return {topic: queues_of(config) for topic, config in read_topics(root).items()}
+    """Return how many queues of each topic new messages go to, without opening the store. Raises StoreCorrupt."""
+    return {topic: write_queues_of(config) for topic, config in read_topics(root).items()}
 
 
 def unique_prefix(application: str, batch: int, part: int) -> int:

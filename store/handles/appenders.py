@@ -9,7 +9,7 @@ from rmqclient.store.append.admission import Own, Waits
 from rmqclient.store.append.appending import AppendFiles
 from rmqclient.store.append.preparer import Preparer
 from rmqclient.store.append.replicas import Replicas
-from rmqclient.store.errors import MessageRejected
+from rmqclient.store.errors import MessageRejected, QueueError
 from rmqclient.store.kernel._kernel import (
     DELAYS,
     GIVEN_UP_TOPIC,
@@ -25,6 +25,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import process_start_unique
 from rmqclient.store.settings.disk import Disk
+from rmqclient.store.settings.topic_table import write_queues_of
 from rmqclient.store.waiting import timer
 
 QUEUES_OF_WAITING = {SCHEDULE_TOPIC: len(DELAYS), TIMER_TOPIC: 1, HALF_TOPIC: 1, OPERATION_TOPIC: 1, GIVEN_UP_TOPIC: 1}
@@ -65,6 +66,7 @@ class Appenders:
             state.mapping,
             files,
             make_route,
+            self._is_current,
             encode_body,
             log_file_bytes=config.commit_log_file_bytes,
             entries_per_file=config.consume_queue_file_entries,
@@ -73,6 +75,7 @@ class Appenders:
             busy_timeout_ms=config.page_cache_busy_timeout_ms,
             queue_table_at=layout.QUEUE_TABLE_AT,
             queue_slot_size=layout.QUEUE_SLOT.size,
+            changes_at=layout.RUNTIME_HEADER.at["membership_word"],
             timer_at=layout.TIMER_AT,
             timer_bits=layout.TIMER_BITS,
             born_host=_HOST + (0).to_bytes(4, "big"),
@@ -118,7 +121,19 @@ class Appenders:
         slots = [topics.slot(queue) for queue in queues]
         if topic == TIMER_TOPIC:  # its deliverer could not arm the queue while the topic was missing
             self._parts.state.signal_arrival(timer.LANE)
-        return Route(topic, list(queues), slots, topics.is_compact(topic))
+        config = None if own else topics.configs().get(topic)
+        write_count = None if config is None else write_queues_of(config)
+        return Route(topic, list(queues), slots, topics.is_compact(topic), write_count, config)
+
+    def _is_current(self, route: Route) -> bool:
+        """Whether the topic of a route has the settings that it was made for; a removed one keeps its own."""
+        if route.settings is None:
+            return True
+        try:
+            config = self._parts.topics.configs().get(route.topic)
+        except QueueError:  # a broken file of settings stops no send to a topic that is known
+            return True
+        return config is None or config == route.settings
 
 
 def _encoded(body: object) -> bytes:

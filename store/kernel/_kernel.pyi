@@ -611,7 +611,18 @@ class Route:
 
     topic: str
     compact: bool
-    def __init__(self, topic: str, queues: list[MessageQueue], slots: list[int], compact: bool = False) -> None: ...
+    settings: object
+    """Those of the topic that the route was made for; None for a route that is good for ever."""
+    def __init__(
+        self,
+        topic: str,
+        queues: list[MessageQueue],
+        slots: list[int],
+        compact: bool = False,
+        write_count: int | None = None,
+        settings: object = None,
+    ) -> None:
+        """``write_count``: new messages go to the queues whose ids are below it; to all without it."""
 
 @final
 class Ahead:
@@ -650,6 +661,7 @@ class Appender:
         shared: Mapping,
         files: _AppendFiles,
         make_route: Callable[[str], Route],
+        is_current: Callable[[Route], bool],
         encode_body: Callable[[object], bytes],
         *,
         log_file_bytes: int,
@@ -659,6 +671,7 @@ class Appender:
         busy_timeout_ms: int,
         queue_table_at: int,
         queue_slot_size: int,
+        changes_at: int,
         timer_at: int,
         timer_bits: int,
         born_host: bytes,

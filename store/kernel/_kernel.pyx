@@ -53,6 +53,7 @@ from rmqclient.store.errors import (
     StoreBusy,
     StorePoisoned,
     TimerFull,
+    TopicNotWritable,
 )
 from rmqclient.store.layout import HANDLING_BOUNDS_MS as _HANDLING_BOUNDS_MS
 from rmqclient.store.message_queue import MessageQueue

@@ -32,6 +32,11 @@ DELAY_OFFSETS_FILE = Path("config", "delayOffset.json")
 CONSUMER_OFFSETS_FILE = Path("config", "consumerOffset.json")
 
 
+READABLE = 4
+WRITABLE = 2
+"""Bits of a topic's permission. [PermName]"""
+
+
 # --- topics ---------------------------------------------------------------------------------------
 
 

@@ -19,19 +19,20 @@ from threading import Lock
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import ConfigMismatch, TableFull, UnknownTopic, store_errors
+from rmqclient.store.errors import ConfigMismatch, TableFull, TopicNotWritable, UnknownTopic, store_errors
 from rmqclient.store.files.compacted_file import DIRECTORY, directory_of, make_durable_directory
 from rmqclient.store.files.file_lock import TOPIC_BYTE, LockFile
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 from rmqclient.store.settings import config_file
-from rmqclient.store.settings.config_file import TopicConfig
+from rmqclient.store.settings.config_file import READABLE, WRITABLE, TopicConfig
 from rmqclient.store.settings.replica_mark import check_primary
 
 QueueSlot = int
 """Number of a slot of the queue table."""
 
 _MOST_QUEUES = 1_024
+_DEAD_LETTERS = "%DLQ%"
 _MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 
@@ -87,6 +88,30 @@ class TopicTable:
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UnknownTopic(f"topic {topic!r} does not exist in {self._root}; it is made by its first message{hint}")
         return list(found)
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that consumers get messages from; none without the permission.
+
+        [readQueueNums, perm] Brokers make dead letter topics that can only be written: they are read here all the same.
+        Raises UnknownTopic.
+        """
+        queues, config = self.queues(topic), self.configs().get(topic)
+        if config is None:
+            return queues
+        count = config.read_queue_count if config.perm & READABLE or topic.startswith(_DEAD_LETTERS) else 0
+        return [queue for queue in queues if queue.queue_id < count]
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that new messages go to; there is one. [writeQueueNums, perm]
+
+        Raises UnknownTopic, TopicNotWritable.
+        """
+        queues, config = self.queues(topic), self.configs().get(topic)
+        count = _MOST_QUEUES if config is None else write_queues_of(config)
+        found = [queue for queue in queues if queue.queue_id < count]
+        if not found:
+            raise not_writable(topic)
+        return found
 
     def all_queues(self) -> list[MessageQueue]:
         """Return every message queue, by slot."""
@@ -324,6 +349,19 @@ class TopicTable:
 def queues_of(config: TopicConfig) -> int:
     """Return how many queues a topic has; RocketMQ may let consumers see more of them than producers."""
     return max(config.read_queue_count, config.write_queue_count)
+
+
+def write_queues_of(config: TopicConfig) -> int:
+    """Return how many queues of a topic take new messages; 0 for one that may not be written."""
+    return config.write_queue_count if config.perm & WRITABLE else 0
+
+
+def not_writable(topic: str) -> TopicNotWritable:
+    """Return the error for a topic that takes no messages."""
+    return TopicNotWritable(
+        f"topic {topic!r} takes no messages: its permission or its number of write queues says so. Nothing was "
+        f"written; `rmq topic update {topic} --perm rw` opens it"
+    )
 
 
 def _version_of(path: Path) -> tuple[int, int, int]:

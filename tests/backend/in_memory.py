@@ -55,6 +55,12 @@ class InMemoryBackend:
     def queues(self, topic: str) -> list[MessageQueue]:
         return self._log.queues(topic)
 
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        return self._log.queues(topic)
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        return self._log.queues(topic)
+
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         return self._log.create_topic(topic, queue_count, cleanup_policy)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -88,17 +88,36 @@ def _check_count(info: TopicInfo, wanted: int | None) -> None:
 
 @topic.command("update")
 @click.argument("topic_name", metavar="TOPIC")
-@click.option("--queues", type=click.IntRange(min=1), required=True, help="As many as it has, or more.")
+@click.option("--queues", type=click.IntRange(min=1), help="As many as it has, or more.")
+@click.option("--write-queues", type=click.IntRange(min=1), help="New messages go to so many, the first ones.")
+@click.option("--read-queues", type=click.IntRange(min=1), help="Consumers get messages of so many, the first ones.")
+@click.option(
+    "--perm",
+    type=click.Choice(["rw", "r", "w", "none"]),
+    help="r: it is read and takes no messages; w: it is not read.",
+)
 @with_store
 @with_output
-def topic_update(topic_name: str, queues: int, root: Path | str, output: str, query: str | None) -> None:
-    """Give TOPIC more queues. Messages with a sharding key go to another queue from then on: let groups catch up first.
+def topic_update(
+    topic_name: str,
+    queues: int | None,
+    write_queues: int | None,
+    read_queues: int | None,
+    perm: Literal["rw", "r", "w", "none"] | None,
+    root: Path | str,
+    output: str,
+    query: str | None,
+) -> None:
+    """Give TOPIC more queues, or let fewer be written and read. Producers and consumers that run follow at once.
 
-    Producers that run learn of new queues when they are started again.
+    Messages with a sharding key go to another queue from then on: let groups catch up first. To take queues away, lower
+    --write-queues, wait until groups have handled what is in the others, then lower --read-queues.
     """
+    if (queues, write_queues, read_queues, perm) == (None,) * 4:
+        raise click.UsageError("say what to change: --queues, --write-queues, --read-queues or --perm")
     with opened_admin(root) as admin:
         try:
-            info = admin.update_topic(topic_name, queues)
+            info = admin.update_topic(topic_name, queues, write_queues=write_queues, read_queues=read_queues, perm=perm)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
     write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))

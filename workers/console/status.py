@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage, SendResult
-    from rmqclient.admin import CleanInfo, GroupInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.admin import CleanInfo, GroupInfo, QueueInfo, QueueLag, SeekInfo, TopicInfo
     from rmqclient.admin.workers import WorkerStatus
     from rmqclient.failures.dead_letters import DeadLetter, GroupLetters
     from rmqclient.handler import Handler
@@ -70,7 +70,11 @@ def topic_detail(info: TopicInfo) -> Row:
 
 
 def queue_rows(info: TopicInfo) -> list[Row]:
-    """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets."""
+    """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets.
+
+    If not all of them are written and read, each says what it is open for.
+    """
+    is_usual = all(queue.is_written and queue.is_read for queue in info.queues)
     return [
         {
             **_broker(queue.broker_name),
@@ -78,9 +82,14 @@ def queue_rows(info: TopicInfo) -> list[Row]:
             "min_offset": queue.min_offset,
             "max_offset": queue.max_offset,
             "messages": queue.max_offset - queue.min_offset,
+            **({} if is_usual else {"open_for": _open_for(queue)}),
         }
         for queue in info.queues
     ]
+
+
+def _open_for(queue: QueueInfo) -> str:
+    return " and ".join(["sends"] * queue.is_written + ["consumers"] * queue.is_read) or "nobody"
 
 
 def group_row(info: GroupInfo) -> Row:

@@ -19,7 +19,7 @@ from typing import Final
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.name_servers import NameServers
-from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, QueueError, UnknownTopic
+from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, QueueError, TopicNotWritable, UnknownTopic
 from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, ClusterInfo, RouteQueue, TopicRoute
 from rmqclient.remoting.errors import TopicNotFound
 from rmqclient.remoting.frame import Frame
@@ -199,6 +199,14 @@ class Routes:
 
     def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
         self._addresses.update(addresses)  # in place: two threads may learn at once
+
+
+def not_writable(topic: str) -> TopicNotWritable:
+    """Return the error for a topic whose route names no queue for producers."""
+    return TopicNotWritable(
+        f"topic {topic!r} is not writable at present: its route has no queue that takes messages on a broker whose "
+        "master is there"
+    )
 
 
 def _missing(before: _Known | None, route: TopicRoute) -> dict[str, float]:

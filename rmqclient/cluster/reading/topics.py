@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.client.routes import not_writable
 from rmqclient.errors import ConfigMismatch, NotOnCluster
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.remoting.bodies import READABLE, WRITABLE, fastjson
@@ -51,6 +52,13 @@ class Topics:
         if not queues and topic.startswith(DEAD_LETTER_PREFIX):
             self._make_readable(topic)
             queues = self._client.routes.read_queues(topic)
+        return list(queues)
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that take messages, sorted. Raises UnknownTopic, TopicNotWritable."""
+        queues = self._client.routes.publish_queues(topic)
+        if not queues:
+            raise not_writable(topic)
         return list(queues)
 
     def create(self, topic: str, queue_count: int, cleanup_policy: str | None) -> list[MessageQueue]:

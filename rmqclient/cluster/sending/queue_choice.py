@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqclient.cluster.client.routes import Routes
+from rmqclient.cluster.client.routes import Routes, not_writable
 from rmqclient.cluster.sending.avoidance import Avoidance
 from rmqclient.errors import UnknownTopic
 from rmqclient.message import MessageQueue
@@ -104,10 +104,7 @@ class QueueChoice:
         except UnknownTopic:
             queues, good_for_s = self._expected(topic), _EXPECTED_FOR_S
         if not queues:
-            raise UnknownTopic(
-                f"topic {topic!r} is not writable at present: its route has no queue that takes messages on a broker "
-                "whose master is there"
-            )
+            raise not_writable(topic)
         found = _Topic(tuple(queues), time.monotonic() + good_for_s)
         if known is not None:
             found.turns = known.turns

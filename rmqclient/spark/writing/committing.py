@@ -244,7 +244,8 @@ def _appender(store: MessageStore) -> Appender:
 def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:
     for topic in sorted({topic for part in parts for topic in part.queue_counts}):
         needed = max(part.queue_counts.get(topic, 0) for part in parts)
-        queues = store.topics.create(topic, store.config.default_queue_count)
+        store.topics.create(topic, store.config.default_queue_count)
+        queues = store.topics.write_queues(topic)
         if store.topics.is_compact(topic):
             raise MessageRejected(
                 f"topic {topic!r} is compact: each of its messages needs a key, and belongs to the queue of that key, "

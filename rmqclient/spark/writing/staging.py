@@ -33,6 +33,7 @@ from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.settings.topic_table import not_writable
 
 DIRECTORY = Path("spark", ".staging")
 
@@ -128,9 +129,16 @@ def _write(file: Any, content: memoryview) -> None:
 
 
 def _queue_counts_of(root: Path) -> Callable[[str], int]:
-    """Return a function from a topic to its number of queues: the present one, or the one it will be made with."""
+    """Return a function from a topic to how many queues take its rows now, or will. It raises TopicNotWritable."""
     known = staged.queue_counts(root)
-    return lambda topic: known.get(check_topic(topic), StoreConfig().default_queue_count)
+
+    def count(topic: str) -> int:
+        found = known.get(check_topic(topic), StoreConfig().default_queue_count)
+        if not found:
+            raise not_writable(topic)
+        return found
+
+    return count
 
 
 # --- which driver a run belongs to -------------------------------------------------------------------------------

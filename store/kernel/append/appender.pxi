@@ -18,12 +18,13 @@ cdef class Appender:
     cdef readonly Ahead ahead
     cdef _Staging spare                  # of the last append, or None
 
-    def __init__(self, Mapping shared not None, object files, object make_route, object encode_body, *,
+    def __init__(self, Mapping shared not None, object files, object make_route, object is_current,
+                 object encode_body, *,
                  uint64_t log_file_bytes, uint64_t entries_per_file, Py_ssize_t max_body_bytes, int64_t timeout_ms,
-                 int64_t busy_timeout_ms, Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, Py_ssize_t timer_at,
+                 int64_t busy_timeout_ms, Py_ssize_t queue_table_at, Py_ssize_t queue_slot_size, Py_ssize_t changes_at, Py_ssize_t timer_at,
                  uint64_t timer_bits, bytes born_host not None, bytes store_host not None, bytes unique_prefix not None):
         self.shared = shared
-        self.routes = _Routes.__new__(_Routes, make_route)
+        self.routes = _Routes.__new__(_Routes, make_route, is_current, shared, changes_at)
         self.records = _RecordWriter.__new__(
             _RecordWriter, encode_body, files.month, max_body_bytes, born_host, store_host, unique_prefix)
         self.ahead = Ahead.__new__(Ahead)
@@ -136,10 +137,11 @@ cdef class Appender:
     def append_copy(self, ReceivedMessage message not None, str topic not None, int queue_id, object properties not None,
                     *, int reconsume_times, int delay_level=0, int64_t due_ms=0):
         cdef Route route = self.routes.to(topic, queue_id)
-        cdef int number = route.number_of(queue_id)
+        cdef int number = route.landing(queue_id, message)
         cdef SendResult result = SendResult.__new__(SendResult)
         cdef _Staging staging
         check_wait(min(delay_level, LEVELS), due_ms)
+        queue_id = route.queue_ids[number]
         staging = self.begin(1)
         stage_copy(staging, message, route, queue_id, reconsume_times)
         copy_properties(staging, properties, topic)
@@ -152,11 +154,12 @@ cdef class Appender:
 
     def deliver(self, ReceivedMessage message not None, str topic not None, int queue_id, Py_ssize_t progress_at):
         cdef Route route = self.routes.to(topic, queue_id)
+        cdef int number = route.landing(queue_id, message)
         cdef _Staging staging = self.begin(1)
-        stage_copy(staging, message, route, queue_id, message.delivery_attempt - 1)
+        stage_copy(staging, message, route, route.queue_ids[number], message.delivery_attempt - 1)
         keep_properties(staging, message)
         self.move_progress(staging, progress_at, message)
-        return self.finish(staging, route, route.number_of(queue_id), named_as(message))
+        return self.finish(staging, route, number, named_as(message))
 
     def append_half(self, Message message not None, str group not None, str sharding_key=None, int immunity_s=0):
         cdef Route route = self.routes.find(message.topic)
@@ -175,12 +178,12 @@ cdef class Appender:
         cdef Route operations = self.routes.waiting(OPERATION_TOPIC)
         cdef int operation = operations.number_of(half.queue_id)
         cdef Route route = operations if topic is None else self.routes.to(topic, queue_id)
-        cdef int number = operation if topic is None else route.number_of(queue_id)
+        cdef int number = operation if topic is None else route.landing(queue_id, half)
         cdef _Staging staging = self.begin(2)
         cdef unsigned char *start
         self.guard(staging, guards)
         if topic is not None:
-            stage_copy(staging, half, route, queue_id, half.delivery_attempt - 1)
+            stage_copy(staging, half, route, route.queue_ids[number], half.delivery_attempt - 1)
             start = staging.last()
             put_i32(start + R_SYS_FLAG, get_i32(start + R_SYS_FLAG) & ~SYS_FLAG_TRANSACTION | SYS_FLAG_COMMITTED)
             put_i64(start + prepared_offset_at(start), half.commit_log_offset)

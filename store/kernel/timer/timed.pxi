@@ -10,9 +10,9 @@ def roll_timed(Appender appender not None, ReceivedMessage message not None):
 
 cdef SendResult end_wait(Appender appender, ReceivedMessage message, Route route, int queue_id, bint is_roll):
     """Append a message of the timer again, to its queue or at the end of the timer, and count it as done."""
-    cdef int number = route.number_of(queue_id)
+    cdef int number = route.number_of(queue_id) if is_roll else route.landing(queue_id, message)
     cdef _Staging staging = appender.begin(1)
-    stage_copy(staging, message, route, queue_id, message.delivery_attempt - 1)
+    stage_copy(staging, message, route, route.queue_ids[number], message.delivery_attempt - 1)
     put_timer_properties(staging, message, is_roll)
     count_as_done(appender, staging, message)
     if is_roll:
