@@ -15,12 +15,12 @@ from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.limits import Limits
 from rmqclient.broker.limits.made import Kind, Made
+from rmqclient.broker.stored_names import MOST_GROUP_CHARACTERS, is_group, is_shortened, stored_group
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.message_queue import is_name
 from rmqclient.store.settings import document
 
 FILE: Final = Path("config", "subscriptionGroup.json")
@@ -68,6 +68,13 @@ class GroupSettings:
                 self._count()
         return found
 
+    def name_of(self, stored: str) -> str:
+        """Return the name of the group that the store has under this one."""
+        if stored in self._groups or not is_shortened(stored):
+            return stored
+        with self._lock:
+            return next((name for name in self._groups if stored_group(name) == stored), stored)
+
     def table(self) -> bodies.GroupTable:
         """Return the settings of all groups."""
         with self._lock:
@@ -97,9 +104,10 @@ class GroupSettings:
                 self._write()
 
     def _check(self, group: str) -> None:
-        if not is_name(group) or "|" in group:
+        if not is_group(group):
             raise AnswerError(
-                ResponseCode.SYSTEM_ERROR, f"group {group[:130]!r}: a name has 1 to 127 of the characters %a-zA-Z0-9_-"
+                ResponseCode.SYSTEM_ERROR,
+                f"group {group[:260]!r}: a name has 1 to {MOST_GROUP_CHARACTERS} of the characters %|a-zA-Z0-9_-",
             )
         if len(self._groups) >= _MOST_GROUPS and group not in self._groups:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"group {group}: there are {_MOST_GROUPS:,} groups already")
@@ -117,7 +125,7 @@ class GroupSettings:
             raise AnswerError(ResponseCode.NO_PERMISSION, "this server is for reading only")
         whole = document.read(self._path) or {}
         kept = document.table(self._path, whole, _TABLE)
-        strange = {name: entry for name, entry in kept.items() if not is_name(name)}
+        strange = {name: entry for name, entry in kept.items() if not is_group(name)}
         ours = {name: {**_fields(kept.get(name)), **config.to_json()} for name, config in self._groups.items()}
         whole[_TABLE] = {**strange, **ours}
         whole["dataVersion"] = {**_fields(whole.get("dataVersion")), **self._version.to_json()}
@@ -129,7 +137,7 @@ def _read_groups(path: Path, table: Mapping[str, Any]) -> dict[str, bodies.Group
     found = {}
     for name, entry in table.items():
         fields = document.fields(path, name, entry)
-        if is_name(name):
+        if is_group(name):
             try:
                 found[name] = bodies.GroupConfig.of({"groupName": name, **fields})
             except BodyError as error:

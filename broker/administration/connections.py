@@ -9,6 +9,7 @@ from typing import Final
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer, Producer
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.stored_names import stored_client, stored_group
 from rmqclient.local.backend import LocalBackend
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import (
@@ -40,8 +41,8 @@ class LocalMembers:
 
     def of_group(self, group: str) -> list[MemberInfo]:
         """Return the local members of a group; one that consumes several topics is there for each of them."""
-        remote = {each.client_id for each in self._clients.consumers(group)}
-        return [member for member in self._backend.consumers(group) if member.client_id not in remote]
+        remote = {stored_client(each.client_id) for each in self._clients.consumers(group)}
+        return [member for member in self._backend.consumers(stored_group(group)) if member.client_id not in remote]
 
     def topics(self, group: str) -> set[str]:
         """Return the topics that local members of a group consume."""

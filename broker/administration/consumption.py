@@ -89,7 +89,8 @@ class Consumption:
         """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
         only_ordered, version = request.fields["isOrder"], request.frame.version
         stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
-        of_groups, now = self._progress.all_offsets(), self._rates.sample()
+        stored, now = self._progress.all_offsets(), self._rates.sample()
+        of_groups = {self._settings.name_of(group): offsets for group, offsets in stored.items()}
         for group in sorted({*of_groups, *self._settings.table().groups}):
             found = [
                 self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic, now), version)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.stored_names import stored_group
 from rmqclient.local.backend import LocalBackend
 from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList, fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -56,13 +57,14 @@ class GroupCommands:
 
     def _table(self, request: Request) -> Frame:
         said = self._settings.table()
-        consuming = {group: GroupConfig(group) for group in self._progress.groups()}
+        groups = map(self._settings.name_of, self._progress.groups())
+        consuming = {group: GroupConfig(group) for group in groups}
         return request.success(GroupTable(said.version, {**consuming, **said.groups}).encode())
 
     def _config(self, request: Request) -> Frame:
         group = request.fields["group"]
         found = self._settings.find(group)
-        if found is None and group in self._progress.groups():
+        if found is None and stored_group(group) in self._progress.groups():
             found = GroupConfig(group)
         if found is None:
             raise AnswerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist: {group}")
@@ -75,7 +77,7 @@ class GroupCommands:
         self._settings.delete(group)
         if (fields.get("removeOffset") or fields.get("cleanOffset")) and self._progress.offsets(group):
             try:
-                self._backend.remove_group(group)
+                self._backend.remove_group(stored_group(group))
             except QueueOwned as error:
                 _log.warning("group %s: its settings are deleted, and its offsets stay: %s", group, error)
         return request.success()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from rmqclient.broker.administration.rates import FIRST_OF_5
+from rmqclient.broker.stored_names import stored_group
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.names import MEMBER_SEPARATOR
 from rmqclient.remoting.bodies import ConsumeStats, QueueProgress, QueueTimeSpan
@@ -37,7 +38,7 @@ class Progress:
 
     def offsets(self, group: str) -> dict[str, dict[int, int]]:
         """Return the committed offsets of a group by topic and queue id."""
-        return self.all_offsets().get(group, {})
+        return self.all_offsets().get(stored_group(group), {})
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have an offset in a topic, sorted."""

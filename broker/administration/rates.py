@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmqclient.broker.stored_names import stored_group
 from rmqclient.store import MessageStore, clock
 from rmqclient.store.threads.guarded import GuardedThread
 
@@ -166,7 +167,7 @@ class Rates:
         return [topics.slot(queue) for queue in topics.queues(topic)] if topic in topics else []
 
     def _slots_of_group(self, group: str, topic: str) -> list[int]:
-        found = (self._store.groups.find(group, queue_slot) for queue_slot in self._slots_of_topic(topic))
+        found = (self._store.groups.find(stored_group(group), queue_slot) for queue_slot in self._slots_of_topic(topic))
         return [slot.number for slot in found if slot is not None]
 
 

@@ -19,6 +19,7 @@ from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_offsets
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.stored_names import stored_group
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.local.backend import LocalBackend
 from rmqclient.names import group_and_member
@@ -126,6 +127,7 @@ class Resets:
 
     def _seek(self, group: str, targets: Mapping[MessageQueue, int]) -> None:
         """Move a group, and every local member of it that keeps offsets of its own."""
+        group = stored_group(group)
         names = sorted(self._names(group, targets)) or [group]
         self._backend.seek({(name, queue): at for name in names for queue, at in targets.items()})
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from rmqclient.broker.stored_names import MOST_CLIENT_BYTES, MOST_GROUP_CHARACTERS, is_group
+from rmqclient.broker.topics.topic_names import retry_topic
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
-from rmqclient.store import check_client_id, java_hash
+from rmqclient.store import java_hash
 from rmqclient.store.message_queue import is_name
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
@@ -64,14 +66,18 @@ def size_of_consumer(subscriptions: Collection[bodies.Subscription]) -> int:
 
 
 def check_client(client_id: str) -> str:
-    """Return a client id. Raises InvalidName unless it has 1 to 127 bytes and is printable."""
-    return check_client_id(client_id)
+    """Return a client id. Raises AnswerError unless it has 1 to 1,024 bytes and is printable."""
+    size = len(client_id.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= MOST_CLIENT_BYTES or not client_id.isprintable():
+        text = f"client id {client_id[:200]!r} has {size} bytes: give 1 to {MOST_CLIENT_BYTES:,}, all printable"
+        raise refusal(text)
+    return client_id
 
 
 def check_group(group: str) -> str:
     """Return the name of a group. Raises AnswerError for one that no group can have."""
-    if not is_name(group):
-        raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to 127 of %|a-zA-Z0-9_-")
+    if not is_group(group):
+        raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to {MOST_GROUP_CHARACTERS} of %|a-zA-Z0-9_-")
     if group == TRANSACTION_GROUP:
         raise refusal(f"the group {group} says how far transactions are, and has no members")
     return group
@@ -98,9 +104,15 @@ def _completed(data: bodies.ConsumerData) -> bodies.ConsumerData:
     if len(data.subscriptions) > MOST_SUBSCRIPTIONS:
         count = len(data.subscriptions)
         raise refusal(f"group {data.group!r} subscribes to {count} topics; at most {MOST_SUBSCRIPTIONS}")
-    for each in data.subscriptions:
+    subscriptions = [each for each in data.subscriptions if not _is_of_no_topic(data.group, each)]
+    for each in subscriptions:
         check_subscription(data.group, each)
-    return replace(data, subscriptions=tuple(map(completed, data.subscriptions)))
+    return replace(data, subscriptions=tuple(map(completed, subscriptions)))
+
+
+def _is_of_no_topic(group: str, subscription: bodies.Subscription) -> bool:
+    """Whether it is to the retry topic of a group whose name is so long that no topic can have it, as at a broker."""
+    return subscription.topic == retry_topic(group) and not is_name(subscription.topic)
 
 
 def check_subscription(group: str, subscription: bodies.Subscription) -> None:

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.stored_names import stored_group
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue, MessageStore
@@ -67,7 +68,7 @@ class Begins:
         """
         topics = self._store.topics
         try:
-            slot = self._store.groups.find(group, topics.slot(queue))
+            slot = self._store.groups.find(stored_group(group), topics.slot(queue))
             oldest = topics.min_offset(queue)
         except LookupError:
             return 0

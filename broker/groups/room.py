@@ -43,6 +43,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.message_queue import is_name
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -262,7 +263,9 @@ class GroupsRoom:
         for group in groups:
             self._settings.auto_create(group, request.peer.remote)
         missing = [
-            group for group in groups if not self._is_read_only and retry_topic(group) not in self._topics.made()
+            group
+            for group in groups
+            if not self._is_read_only and is_name(topic := retry_topic(group)) and topic not in self._topics.made()
         ]
         if not missing:
             return self._beat(request, heartbeat)

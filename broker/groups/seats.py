@@ -16,6 +16,7 @@ from rmqclient.broker.address import Address
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.groups.wanted import text_of
 from rmqclient.broker.limits.made import Kind, Made
+from rmqclient.broker.stored_names import stored_client, stored_group
 from rmqclient.remoting import bodies
 from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError
@@ -84,8 +85,8 @@ class Seats:
         Local members decide: they cannot change what they want. When all members are remote, the newest one decides, as
         with a broker, and the seats of the others get its text. Raises TableFull, StoreBusy.
         """
-        group, topic = consumer.group, subscription.topic
-        text, name = text_of(subscription), (consumer.group, subscription.topic, consumer.client_id)
+        text, name = text_of(subscription), _name(consumer, subscription.topic)
+        group, topic, _ = name
         with self._lock:
             seats = self._table.counted(group, topic, LEASE_MS)
             if not all(self._is_ours(seat) or agree(seat.subscription, text) for seat in seats):
@@ -104,7 +105,7 @@ class Seats:
 
     def leave(self, consumer: Consumer, topic: str) -> None:
         """Take a member's seat for a topic, if no other connection has its client id; its queues were released."""
-        name = (consumer.group, topic, consumer.client_id)
+        name = _name(consumer, topic)
         with self._lock:
             sitting = self._sitting.get(name, [])
             if consumer in sitting:
@@ -120,7 +121,7 @@ class Seats:
 
         A group that never had the queue begins at ``begin``. Raises UnknownTopic, TableFull.
         """
-        member = self._members.get((consumer.group, queue.topic, consumer.client_id))
+        member = self._members.get(_name(consumer, queue.topic))
         if member is None:
             return None
         slot = self.slot_or_new(consumer.group, queue, begin, consumer.peer.remote)
@@ -143,7 +144,7 @@ class Seats:
     def slot(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
         """Return the store's slot of a group for a queue; None when it never had it, or there is no such queue."""
         try:
-            return self._store.groups.find(group, self._store.topics.slot(queue))
+            return self._store.groups.find(stored_group(group), self._store.topics.slot(queue))
         except LookupError:
             return None
 
@@ -153,9 +154,9 @@ class Seats:
         None when the client's address has had as many as it may. Raises UnknownTopic, TableFull.
         """
         number = self._store.topics.slot(queue)
-        found = self._store.groups.find(group, number)
+        found = self._store.groups.find(stored_group(group), number)
         if found is None and self._made.has_room(Kind.GROUP_QUEUE, client):
-            found = self._store.groups.find_or_add(group, number, begin)
+            found = self._store.groups.find_or_add(stored_group(group), number, begin)
         return found
 
     def has_owner(self, slot: GroupQueueSlot) -> bool:
@@ -166,14 +167,14 @@ class Seats:
     def counted(self, group: str, topic: str) -> tuple[Seat, ...]:
         """Return the members that share the queues of a topic, as local members count them."""
         with self._lock:
-            return self._table.counted(group, topic, LEASE_MS)
+            return self._table.counted(stored_group(group), topic, LEASE_MS)
 
     def local_ids(self, group: str) -> set[str]:
         """Return the client ids of the local members of a group, for whichever topics; they may be 50 ms old."""
         with self._lock:
             if time.monotonic() > self._listed_at + _LIST_S:
                 self._list_local_ids()
-            return self._local_ids.get(group, set())
+            return self._local_ids.get(stored_group(group), set())
 
     def forget_local_ids(self) -> None:
         """Let the next question about local members be answered from the table."""
@@ -229,3 +230,8 @@ class Seats:
         for number, grant in list(self._grants.items()):
             if not grant.renew(LEASE_MS):  # the event loop finds out at the next look
                 self._grants.pop(number, None)
+
+
+def _name(consumer: Consumer, topic: str) -> tuple[str, str, str]:
+    """Return the name of a seat in the store: group, topic and client."""
+    return stored_group(consumer.group), topic, stored_client(consumer.client_id)

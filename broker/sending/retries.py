@@ -19,6 +19,7 @@ from rmqclient.broker.sending.hosts import offset_id
 from rmqclient.broker.sending.incoming import ORIGINS, Incoming
 from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
+from rmqclient.broker.stored_names import is_group, stored_group
 from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.broker.topics.topic_names import dead_letter_topic, retry_topic
 from rmqclient.broker.topics.topics import Topics
@@ -31,7 +32,6 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
 from rmqclient.store.bodies import open_body
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, PropertiesTooLarge
-from rmqclient.store.message_queue import is_name
 
 _FIRST_WITH_MOST: Final = 121
 """Version of the first clients that say how often a message is tried. [V3_4_9]"""
@@ -122,7 +122,7 @@ class Retries:
     def _count(self, group: str, message: ReceivedMessage, *, is_dead: bool) -> None:
         """Count the attempt that failed, where the group had the message."""
         store, queue = self._store, MessageQueue(message.topic, message.queue_id)
-        slot = store.groups.find(group, store.topics.slot(queue))
+        slot = store.groups.find(stored_group(group), store.topics.slot(queue))
         if slot is None:
             return
         slot.add("failed", 1)
@@ -130,7 +130,7 @@ class Retries:
             slot.count_dead_letter(store.config.lock_timeout_ms)
 
     def _settings(self, request: Request, group: str) -> bodies.GroupConfig:
-        if not is_name(group):
+        if not is_group(group):
             raise AnswerError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group[:130]!r}"
             )

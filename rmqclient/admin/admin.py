@@ -113,10 +113,9 @@ class Admin:
             )
         store.topics.create(name, have)  # if it was removed while a producer went on sending
         config = store.topics.configs()[name]
-        counts = {"read_queue_count": read_queues or queue_count, "write_queue_count": write_queues or queue_count}
-        config = replace(
-            config, **{key: check_queue_count(count) for key, count in counts.items() if count is not None}
-        )
+        read = read_queues or queue_count or config.read_queue_count
+        written = write_queues or queue_count or config.write_queue_count
+        config = replace(config, read_queue_count=check_queue_count(read), write_queue_count=check_queue_count(written))
         if perm is not None:
             config = replace(config, perm=config.perm & ~_PERMS["rw"] | _PERMS[perm])
         store.topics.configure(name, config)

@@ -75,12 +75,12 @@ def test_a_deleted_group_has_the_defaults_again(tmp_path: Path) -> None:
     assert GroupSettings(tmp_path).settings("billing").may_consume
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", "x" * 128, "a|b", "größe"])
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "x" * 256, "größe"])
 def test_a_name_that_no_group_can_have_is_refused(tmp_path: Path, name: str) -> None:
     groups = GroupSettings(tmp_path)
-    with pytest.raises(AnswerError, match="1 to 127 of the characters"):
+    with pytest.raises(AnswerError, match="1 to 255 of the characters"):
         groups.auto_create(name, CLIENT)
-    with pytest.raises(AnswerError, match="1 to 127 of the characters"):
+    with pytest.raises(AnswerError, match="1 to 255 of the characters"):
         groups.change(GroupConfig(name))
     assert groups.table().groups == {}
 

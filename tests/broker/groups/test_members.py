@@ -228,7 +228,7 @@ def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> Non
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"clientID": "x" * 128}, "128 bytes"),
+        ({"clientID": "x" * 1_025}, "1025 bytes"),
         ({"clientID": ""}, "0 bytes"),
         ({"consumerDataSet": [{"groupName": "../up"}]}, "illegal"),
         ({"consumerDataSet": [{"groupName": "CID_RMQ_SYS_TRANS"}]}, "has no members"),

@@ -110,13 +110,13 @@ def test_a_running_producer_follows_each_change_and_keeps_the_topic_that_was_rem
 
 @pytest.mark.guarantee("G115")
 @pytest.mark.parametrize("perm", [6, 4])
-@pytest.mark.parametrize("wait", [{"delay_level": 1}, {"delay": 0.2}])
+@pytest.mark.parametrize(("delay_level", "delay"), [(1, None), (0, 0.2)])
 def test_what_waited_for_its_time_leaves_queues_alone_that_are_to_drain_and_is_never_refused(
-    store: MessageStore, topic: str, wait: dict[str, int], perm: int
+    store: MessageStore, topic: str, delay_level: int, delay: float | None, perm: int
 ) -> None:
     with Producer(store) as producer:
         for number in range(SOME):
-            producer.send(Message(topic, b"%d" % number), str(number), **wait)  # type: ignore[arg-type] # one of both
+            producer.send(Message(topic, b"%d" % number), str(number), delay_level=delay_level, delay=delay)
         shrink(store, topic, perm=perm)
         store.schedule.now_ms = after_every_delay
         wait_for(lambda: sum(messages_in(store)) == SOME, "all is delivered")
