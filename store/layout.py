@@ -284,11 +284,33 @@ RUNTIME_HEADER = Layout(
     Field("housekeeper_turn", "Q", "+1 whenever a process takes the role; the one before then does nothing more"),
     Field("housekeeper_beat", "Q", "ns on CLOCK_BOOTTIME, when the housekeeper last was at work; 0 before the first"),
     Field("housekeeper_pid", "Q", "for display only, in its PID namespace"),
+    Field("failing", "Q", "bit per pass of PASSES whose last run failed"),
+    Field("stepped_over", "Q", "items that a pass could do nothing with, since the file was built"),
+    Field("stepped_over_at", "Q", "ms since 1970, when the last of them was stepped over; 0 for none"),
     order=NATIVE,
 )
 
 RESTRICTED = {"replica": 1, "refuse": 2, "degrade": 4, "closed": 8, "replaced": 16}
 """A replica; without followers a send is refused, or answered; closed for good; another directory is at the path."""
+
+PASSES = (
+    "flushing the log",
+    "flushing all of the log",
+    "flushing the queues",
+    "writing the checkpoint",
+    "writing consumerOffset.json",
+    "looking at the disk",
+    "removing old files",
+    "compacting topics",
+    "building the index",
+    "writing delayOffset.json",
+    "writing the progress of the timer",
+    "checking transactions",
+    "making the next file of the log",
+    "delivering timed messages",
+    *(f"delivering delay level {level}" for level in range(1, 19)),
+)
+"""What the housekeeper does again and again, by the bit of ``failing``."""
 
 IDLE, COPYING, RECORDED = range(3)
 """Values of ``append_stage``."""

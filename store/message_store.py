@@ -39,6 +39,7 @@ from rmqclient.store.runtime.arrivals import ArrivalBell, Bell
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import MemberTable
 from rmqclient.store.runtime.moved_clock import MovedClock
+from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.worker_table import WorkerTable
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
@@ -461,35 +462,30 @@ class MessageStore:
             self.state.index_timestamp = newest.header.end_timestamp
 
     def _start_housekeeper(self) -> Housekeeper:
-        config, check = self.config, self.check_in_place
+        config, check, watched = self.config, self.check_in_place, Passes(self.state).watched
         tasks: dict[Callable[[], None], int | Every] = {
-            self.flusher.flush_timed: config.flush.interval_ms,
-            self.flusher.flush_log: config.flush.thorough_interval_ms,
-            self.flusher.flush_queues_timed: QUEUES_INTERVAL_MS,
-            self.flusher.flush_thorough: config.flush.queues_interval_ms,
-            self.persist_offsets: config.offset_persist_interval_ms,
-            self.disk.look: Every(LOOK_INTERVAL_MS, first_after_ms=0),
-            self.retention.run: _moved(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
-            self.compaction.run: _moved(config.compaction.interval_ms),
+            watched("flushing the log", self.flusher.flush_timed): config.flush.interval_ms,
+            watched("flushing all of the log", self.flusher.flush_log): config.flush.thorough_interval_ms,
+            watched("flushing the queues", self.flusher.flush_queues_timed): QUEUES_INTERVAL_MS,
+            watched("writing the checkpoint", self.flusher.flush_thorough): config.flush.queues_interval_ms,
+            watched("writing consumerOffset.json", self.persist_offsets): config.offset_persist_interval_ms,
+            watched("looking at the disk", self.disk.look): Every(LOOK_INTERVAL_MS, first_after_ms=0),
+            watched("removing old files", self.retention.run): _moved(config.retention.interval_ms, FIRST_RUN_AFTER_MS),
+            watched("compacting topics", self.compaction.run): _moved(config.compaction.interval_ms),
         }
         if config.message_index:
-            tasks[self.build_index] = _INDEX_INTERVAL_MS
+            tasks[watched("building the index", self.build_index)] = _INDEX_INTERVAL_MS
+        prepare = watched("making the next file of the log", self._appenders.prepare_next_file)
         if self.is_replica:  # its primary delivers what waits, and checks transactions
-            return Housekeeper(self.state, self.lock, tasks, self._appenders.prepare_next_file, {}, _nothing, check)
+            return Housekeeper(self.state, self.lock, tasks, prepare, {}, _nothing, check)
+        check_ms = config.transactions.check_interval_ms
         tasks |= {
-            self.persist_schedule: PERSIST_INTERVAL_MS,
-            self.timer.persist: PERSIST_INTERVAL_MS,
-            self.transactions.check: _moved(config.transactions.check_interval_ms),
+            watched("writing delayOffset.json", self.persist_schedule): PERSIST_INTERVAL_MS,
+            watched("writing the progress of the timer", self.timer.persist): PERSIST_INTERVAL_MS,
+            watched("checking transactions", self.transactions.check): _moved(check_ms),
         }
-        return Housekeeper(
-            self.state,
-            self.lock,
-            tasks,
-            self._appenders.prepare_next_file,
-            {"schedule": self.schedule.run, "timer": self.timer.run},
-            self.timer.wake,
-            check,
-        )
+        beside = {"schedule": self.schedule.run, "timer": self.timer.run}
+        return Housekeeper(self.state, self.lock, tasks, prepare, beside, self.timer.wake, check)
 
 
 def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:

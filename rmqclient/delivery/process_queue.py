@@ -50,6 +50,8 @@ class FlowControl(enum.Enum):
     PAUSED = "paused"
     RETRYING = "retrying"
     """There is no new message; failed messages wait for their next attempt."""
+    UNSTORED = "a retry cannot be stored"
+    """A failed message stays here, and is tried again in place."""
 
     @property
     def code(self) -> int:

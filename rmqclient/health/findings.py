@@ -5,6 +5,7 @@ check         looks at
 ============  ====================================================================================================
 store         a failed flush, a full disk, records that are late on their way to the disk
 housekeeper   whether a process flushes, removes old files and delivers what waits
+passes        what of the housekeeper's work failed when it last ran, and what it stepped over within a day
 standing      processes that stand still and have the store open: what they hold, and how they go on
 replaced      processes that still have a store open that stood at the path before, and was removed
 workers       how many are ready, and whether each of them beats
@@ -60,6 +61,8 @@ _ROOM = {
     "queues": "make no topic more, or give topics fewer queues: those of a removed one stay",
     "members": "run fewer processes, or fewer handlers in each: each handler is a member of its group",
 }
+_TOLD_FOR_S = 86_400
+"""For so long an item that was stepped over is told of."""
 _QUEUES_READ = 64
 """Of a group, for the age of its oldest message: a read of two files each."""
 
@@ -95,6 +98,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     queues = glance.queues()
     found = [store(glance, limits, now_ms), housekeeper(glance), slots(glance)]
+    found += passes(glance, now_ms)
     found += standing(glance)
     found += left_behind(glance.left_behind())
     found += workers(glance, limits)
@@ -169,6 +173,23 @@ def housekeeper(glance: Glance) -> Finding:
     remedy = "start `rmq run`, or any process that opens the store with housekeeping"
     state = "none: nothing is flushed, removed or delivered later" if glance.is_open else "none: the store is closed"
     return Finding("housekeeper", "", WARNING, state, remedy)
+
+
+def passes(glance: Glance, now_ms: int) -> Iterator[Finding]:
+    """Look for passes of the housekeeper that fail, and for items that they could do nothing with."""
+    if failing := glance.failing_passes():
+        state = f"failed when it last ran: {', '.join(failing)}"
+        remedy = (
+            "the log of the housekeeper says why: often the disk, a limit or a permission; it is tried again by itself"
+        )
+        yield Finding("passes", "", CRITICAL, state, remedy)
+    count, ago_s = glance.word("stepped_over"), (now_ms - glance.word("stepped_over_at")) / 1000
+    if count and ago_s < _TOLD_FOR_S:
+        state = (
+            f"{count} waiting messages could not be delivered and were stepped over, the last {words.age(ago_s)} ago"
+        )
+        remedy = "the log of the housekeeper names each; `rmq store verify` shows what is damaged"
+        yield Finding("passes", "stepped over", WARNING, state, remedy, (Value("stepped_over", count, 1),))
 
 
 def standing(glance: Glance) -> Iterator[Finding]:
@@ -373,6 +394,10 @@ _REMEDIES = {
     "no members": (WARNING, "start its workers, or `rmq group rm {}` if nobody needs it"),
     "no owner": (WARNING, "see `rmq group assignment {}`"),
     "a file cannot be read": (CRITICAL, "run `rmq store verify`; the group is {}"),
+    "a retry cannot be stored": (
+        CRITICAL,
+        "the workers' log says why: often a full disk, or a limit on open files",
+    ),
     "flow control": (WARNING, "a message is not finished: `rmq group lag {}` and `rmq worker ls` show it"),
     "suspended": (WARNING, "see the failure in the workers' log, and `rmq group lag {}`"),
     "paused": (WARNING, "rmq group resume {}"),

@@ -8,6 +8,7 @@ state                            meaning
 ``no members``                   there are messages, and no process consumes the group
 ``no owner``                     the group has members, and none of them has this queue just now
 ``a file cannot be read``        a damaged or missing file of the store stands in the way
+``a retry cannot be stored``     a failed message stays where it is, and is tried again in place
 ``flow control: span``           the consumer takes nothing: ``messages``, ``bytes`` or ``span`` is at its limit
 ``suspended: a message failed``  an ordered queue waits for the next attempt
 ``paused``                       by ``rmq group pause``
@@ -32,6 +33,7 @@ FLOW_CONTROLS = (
     "suspended: a message failed",
     "paused",
     "retrying",
+    "a retry cannot be stored",
 )
 """By the code in the runtime file. A test compares them with :class:`rmqclient.delivery.process_queue.FlowControl`."""
 
@@ -56,6 +58,7 @@ _WORST_FIRST = (
     "no members",
     "no owner",
     "a file cannot be read",
+    "a retry cannot be stored",
     "flow control",
     "suspended",
     "paused",

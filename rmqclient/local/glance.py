@@ -201,6 +201,11 @@ class Glance:
         beat = self.word("housekeeper_beat")
         return (_boottime() - beat) / _NS if beat else 0.0
 
+    def failing_passes(self) -> list[str]:
+        """Return what of the housekeeper's work failed when it last ran, in words."""
+        failing = self.word("failing")
+        return [name for bit, name in enumerate(self._layout.PASSES) if failing >> bit & 1]
+
     def standing(self) -> list[Holder]:
         """Return the processes that stand still and have the store open, as far as they can be seen from here."""
         found: list[Holder] = _by_path("threads/standing").standing(os.path.join(self.root, "lock"))

@@ -49,6 +49,8 @@ housekeeper_turn             atomic              at any time; who raises it has 
                                                  has it no more
 housekeeper_beat,            who has the turn    at any time; a beat that is too old costs a change of the role
 housekeeper_pid
+failing, stepped_over,       atomic              at any time, for display
+stepped_over_at
 worker_restarts              atomic              at any time, for display
 queue_count,                 table mutex         acquire the count, then read any slot below it; never falls
 group_queue_count,

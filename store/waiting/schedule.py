@@ -35,6 +35,7 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.runtime.shared_state import schedule_slot_at
 from rmqclient.store.settings import config_file
 from rmqclient.store.threads.logs import Log
@@ -71,9 +72,12 @@ class Schedule:
         self._make_appender = make_appender
         self.now_ms = now_ms
         self._appender: Appender | None = None
-        self.pumps = {
-            level: DuePump(f"delay level {level}", partial(self._deliver_due, level)) for level in DELAY_LEVELS
-        }
+        self._passes = Passes(parts.state)
+        self.pumps = {level: self._pump(level) for level in DELAY_LEVELS}
+
+    def _pump(self, level: int) -> DuePump:
+        deliver = self._passes.watched(f"delivering delay level {level}", partial(self._deliver_due, level))
+        return DuePump(f"delay level {level}", deliver)
 
     def run(self, ended: Event) -> None:
         """Deliver what is due until ``ended`` is set and the clock rung; failures are logged and tried again."""
@@ -193,7 +197,10 @@ class Schedule:
         return message if place == (queue_of(level), number) else None
 
     def _step_over(self, level: int, start: int, end: int) -> bool:
-        return self._state.words.replace(schedule_slot_at(level - 1), start, end)
+        is_ours = self._state.words.replace(schedule_slot_at(level - 1), start, end)
+        if is_ours:
+            self._passes.step_over(end - start)
+        return is_ours
 
     def _appending(self) -> Appender:
         if self._appender is None:

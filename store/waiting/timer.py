@@ -60,6 +60,7 @@ from rmqclient.store.kernel._kernel import (
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.arrivals import ArrivalBell
+from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
@@ -129,6 +130,7 @@ class Timer:
         self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
         self.bits = TimerBits(parts)
+        self._passes = Passes(parts.state)
         self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
         self._bell = ArrivalBell(parts.state, parts.topics, LANE)
@@ -143,7 +145,7 @@ class Timer:
     def run(self, ended: Event) -> None:
         """Deliver what is due until ``ended`` is set and :meth:`wake` called; failures are logged and tried again."""
         self._heap, self._filled_to, self._unclear = TimerHeap(), 0, deque()
-        pump = DuePump("the timer", self.look)
+        pump = DuePump("the timer", self._passes.watched("delivering timed messages", self.look))
         while True:
             heard = self._bell.heard()
             if ended.is_set():
@@ -229,6 +231,7 @@ class Timer:
         else:
             if message is not None and "TIMER_DEL_UNIQKEY" not in message.properties:
                 _log.error("message %d of the timer does not say when it is due, and is stepped over", number)
+                self._passes.step_over()
             self._step_over(number)
 
     def _deliver_due(self) -> int:
@@ -257,6 +260,7 @@ class Timer:
                 return
         if not self.bits.is_done(number):  # another process may have delivered and removed it
             _log.error("message %d of the timer cannot be delivered, and is stepped over", number)
+            self._passes.step_over()
             self._step_over(number)
 
     def _target_of(self, message: ReceivedMessage) -> MessageQueue | None:

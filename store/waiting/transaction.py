@@ -58,6 +58,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.members import wake_members_of
+from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.runtime.shared_state import queue_slot_at, schedule_slot_at
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.half_messages import (
@@ -128,6 +129,7 @@ class Transactions:
         self._make_appender = make_appender
         self._wait_until_flushed = wait_until_flushed
         self._config = parts.config
+        self._passes = Passes(parts.state)
         self.now_ms = now_ms
         self._appender: Appender | None = None
         self._known: Operations | None = None
@@ -257,6 +259,7 @@ class Transactions:
             half = self._queues.message(HALF_QUEUE, state.progress)
             if half is None:
                 _log.error("half message %d cannot be read: its transaction stays undecided", state.progress)
+                self._passes.step_over()
             if half is None or self._operations().of(half) is not None:
                 self._move_to(state.progress + 1)
                 return True
@@ -285,6 +288,7 @@ class Transactions:
             self._pass(half, (GIVEN_UP_TOPIC, half.properties), state, [])
         except MessageRejected:
             _log.error("half message %d is stepped over: its transaction stays undecided", half.queue_offset)
+            self._passes.step_over()
             self._move_to(half.queue_offset + 1)
 
     def finish(self) -> None:
@@ -345,6 +349,7 @@ class Transactions:
                 lost[0],
                 lost[-1],
             )
+            self._passes.step_over(len(lost))
         self._move_to(low)
 
     def _wake_producers(self) -> None:

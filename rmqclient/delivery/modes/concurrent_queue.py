@@ -60,8 +60,8 @@ class ConcurrentQueue(ProcessQueue):
     def retry_later(self, message: ReceivedMessage) -> None:
         """Keep a failed message in flight for its next attempt in place."""
         self._set_aside(message, clock.elapsed() + self._retry_pause_s)
-        if self.flow_control is FlowControl.NONE:
-            self.show(FlowControl.RETRYING)
+        if self.flow_control in (FlowControl.NONE, FlowControl.RETRYING):
+            self.show(FlowControl.UNSTORED)
 
     def due_times(self) -> list[float]:
         """Return when the queue may have something to give, the messages that were set aside included."""
@@ -79,7 +79,9 @@ class ConcurrentQueue(ProcessQueue):
     @property
     def unhindered(self) -> FlowControl:
         """The state of the queue when no limit and no pause holds it."""
-        return FlowControl.RETRYING if self._alone else FlowControl.NONE
+        if not self._alone:
+            return FlowControl.NONE
+        return FlowControl.UNSTORED if any(self.held_back()) else FlowControl.RETRYING
 
     def _set_aside(self, message: ReceivedMessage, due: float) -> None:
         with self._lock:

@@ -37,7 +37,7 @@ class Gathering:
             if not self._messages:
                 self._until = clock.elapsed() + self._linger_s
             self._messages += batch
-        is_limited = queue.flow_control not in (FlowControl.NONE, FlowControl.RETRYING)
+        is_limited = queue.flow_control not in (FlowControl.NONE, FlowControl.RETRYING, FlowControl.UNSTORED)
         if len(self._messages) < size and not is_limited and clock.elapsed() < self._until:
             return []
         size = self._openable(size) if queue.grant.has_unopened else size

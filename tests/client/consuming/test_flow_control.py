@@ -186,7 +186,7 @@ def test_why_a_queue_gives_nothing_is_seen_from_outside(store: MessageStore) -> 
     assert Admin(store).lag("g")[0].state == "idle"
 
 
-def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: MessageStore) -> None:
+def test_a_failed_message_that_cannot_be_stored_for_its_next_attempt_is_shown(store: MessageStore) -> None:
     send(store, 1)
     queue = granted(store, ConsumerConfig())
     (message,) = queue.take()
@@ -194,7 +194,7 @@ def test_a_failed_message_that_waits_for_its_next_attempt_is_shown(store: Messag
     assert queue.flow_control is FlowControl.NONE
     queue.retry_later(message)
     assert queue.take() == []
-    assert FlowControl.of_code(shown(store)) is FlowControl.RETRYING
+    assert FlowControl.of_code(shown(store)) is FlowControl.UNSTORED
 
 
 def test_what_the_last_owner_met_is_over_for_the_next_one(store: MessageStore) -> None:

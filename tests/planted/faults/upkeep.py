@@ -16,8 +16,25 @@ FLUSH_PROGRESS = "tests/unit/upkeep/flushing/test_flush_progress.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
 REPLACED = "tests/recovery/test_replaced.py"
+STOPPED_WORK = "tests/workers/looking/test_stopped_work.py"
 
 FAULTS = [
+    Fault(
+        name="a pass of the housekeeper that fails is told by its log alone",
+        file="store/runtime/passes.py",
+        old="                self._note(bit, failed=True)\n",
+        new="",
+        tests=STOPPED_WORK,
+        select="pass_of_the_housekeeper",
+    ),
+    Fault(
+        name="a message that is stepped over is told by a log alone",
+        file="store/waiting/schedule.py",
+        old="            self._passes.step_over(end - start)\n",
+        new="            pass\n",
+        tests=STOPPED_WORK,
+        select="stepped_over",
+    ),
     Fault(
         name="a lock is believed whose name leads to another file",
         file="store/files/file_lock.py",
