@@ -7,6 +7,9 @@ import itertools
 import threading
 import time
 from collections import defaultdict
+from typing import Any
+
+import pytest
 
 from rmqclient import (
     App,
@@ -41,6 +44,25 @@ def test_only_the_wanted_tags_are_delivered(place: Place) -> None:
         eventually(lambda: len(seen) == 3, "the wanted messages")
         nothing_more(seen)
     assert sorted(seen) == [b"0", b"2", b"4"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "sql", "ordered", "coroutine"])
+def test_handlers_wait_for_a_topic_that_does_not_exist_yet(place: Place, kind: str) -> None:
+    topic, seen, app = place.name(f"Later-{kind}"), list[bytes](), App(place.address)
+    options: dict[str, Any] = {"sql": {"filter": sql("n > 0")}, "ordered": {"order": "queue"}}.get(kind, {})
+
+    def note(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    async def note_later(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    app.handler(topic, group=place.name("g"), **options)(note_later if kind == "coroutine" else note)
+    with place.running(app):
+        nothing_more(seen)
+        place.send(topic, b"1", b"2", properties={"n": "1"})
+        eventually(lambda: len(seen) >= 2, "what was sent later", 2 * LONG_S)
+    assert sorted(seen) == [b"1", b"2"]
 
 
 def test_tags_of_one_hash_are_told_apart(place: Place) -> None:
