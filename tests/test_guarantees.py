@@ -34,24 +34,8 @@ def test_every_marker_names_a_promise() -> None:
     assert unknown == []
 
 
-def test_the_table_of_subjects_names_the_promises_below_each_heading() -> None:
-    head, *sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    table = dict(re.findall(r"^\| \[([^\]]+)\]\(#[\w-]+\) \| (G[^|]+) \|$", head, flags=re.MULTILINE))
-    below = {section.partition("\n")[0]: promises(section) for section in sections}
-    assert {subject: sorted(_spelled_out(named)) for subject, named in table.items()} == {
-        subject: sorted(found) for subject, found in below.items() if found
-    }
-
-
-def _spelled_out(named: str) -> list[str]:
-    """Return the numbers of ``G1 to G4, G9``."""
-    spans = re.findall(r"G(\d+)(?: to G(\d+))?", named)
-    return [f"G{number}" for first, last in spans for number in range(int(first), int(last or first) + 1)]
-
-
-def promises(text: str | None = None) -> list[str]:
-    text = PAGE.read_text(encoding="utf-8") if text is None else text
-    return re.findall(r"^(?:[-*] +)?\*\*(G\d+)\*\*", text, flags=re.MULTILINE)
+def promises() -> list[str]:
+    return re.findall(r"^(?:[-*] +)?\*\*(G\d+)\*\*", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 @cache
