@@ -49,7 +49,8 @@ def test_only_the_wanted_tags_are_delivered(place: Place) -> None:
 @pytest.mark.parametrize("kind", ["plain", "sql", "ordered", "coroutine"])
 def test_handlers_wait_for_a_topic_that_does_not_exist_yet(place: Place, kind: str) -> None:
     topic, seen, app = place.name(f"Later-{kind}"), list[bytes](), App(place.address)
-    options: dict[str, Any] = {"sql": {"filter": sql("n > 0")}, "ordered": {"order": "queue"}}.get(kind, {})
+    kinds: dict[str, dict[str, Any]] = {"sql": {"filter": sql("n > 0")}, "ordered": {"order": "queue"}}
+    options = kinds.get(kind, {})
 
     def note(message: ReceivedMessage) -> None:
         seen.append(message.body)
