@@ -143,7 +143,7 @@ def map_file(path: Path, size: int, *, writable: bool = True) -> Mapping:
     descriptor = open_file(path, size, os.O_RDWR if writable else os.O_RDONLY)
     try:
         with store_errors(f"{path} of {size} bytes cannot be mapped"):
-            return Mapping(descriptor, size, writable=writable)
+            return Mapping(descriptor, size, writable=writable, path=os.fsencode(path))
     finally:
         os.close(descriptor)
 

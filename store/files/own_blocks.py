@@ -12,6 +12,7 @@ Populating the pages for a write gives the file blocks of its own, and says ENOS
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -19,10 +20,16 @@ from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
 
-from rmqclient.store.errors import store_errors
+from rmqclient.store import layout
+from rmqclient.store.errors import StoreFull, store_errors
 from rmqclient.store.files.file_system import mount_of
-from rmqclient.store.files.mapped_file import open_plain
+from rmqclient.store.files.mapped_file import allocate, open_plain
 from rmqclient.store.kernel._kernel import Mapping
+
+RESERVE = "shared.reserve"
+"""Name of the file that holds room for the runtime file; the handler of the kernel empties it (store/kernel/room.h)."""
+_RESERVE_BYTES = layout.RUNTIME_SIZE + (1 << 20)
+"""With what the file system itself needs for new blocks."""
 
 _SHARING = frozenset(("xfs", "btrfs", "bcachefs", "overlay"))
 
@@ -63,6 +70,29 @@ def give_own_blocks(path: Path, mapping: Mapping) -> None:
             os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def keep_reserve(root: Path) -> None:
+    """Hold room for all pages of the runtime file, so that they have it when a clone shares their blocks.
+
+    The blocks are reserved and never written, so xfs does not share them. A reserve that was used, or that a snapshot
+    shares, is made anew. Without room there is none.
+    """
+    path = root / RESERVE
+    with contextlib.suppress(StoreFull):
+        try:
+            if path.stat().st_size == _RESERVE_BYTES and not shares_blocks(path):
+                return
+            path.unlink()
+        except FileNotFoundError:
+            pass
+        allocate(path, _RESERVE_BYTES, root)
+
+
+def give_up_reserve(root: Path) -> None:
+    """Free the blocks of the reserve, for pages of the runtime file."""
+    with contextlib.suppress(OSError):  # there is none
+        os.truncate(root / RESERVE, 0)
 
 
 def _populate(mapping: Mapping, begin: int, end: int) -> None:

@@ -123,7 +123,9 @@ class Mapping:
     writable: bool
     reserved: int
     """Bytes from its begin that have blocks on the disk, as far as its user knows: all, if nobody says otherwise."""
-    def __new__(cls, fd: int, size: int, *, writable: bool = True) -> Self: ...
+    def __new__(cls, fd: int, size: int, *, writable: bool = True, path: bytes | None = None) -> Self:
+        """Map an open file. With its path, a store that needs a block waits on a full disk, and is no SIGBUS."""
+
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
     def populate(self, begin: int = 0, end: int | None = None) -> None:
@@ -134,6 +136,9 @@ class Mapping:
 
     def lock_as(self, owner: LockOwner) -> None:
         """Say once who locks the mutexes in this mapping; the owner lives as long as the mapping. Raises ValueError."""
+
+    def has_reserve(self, path: bytes) -> None:
+        """Say once at which path a file holds the room that all pages of this one may need. Raises ValueError."""
 
     def read_no_further(self) -> None:
         """Let the first touch of a page read that page only."""

@@ -51,6 +51,7 @@ from rmqclient.store.errors import (
     PropertiesTooLarge,
     QueueError,
     StoreBusy,
+    StoreFull,
     StorePoisoned,
     TimerFull,
     TopicNotWritable,
@@ -115,6 +116,15 @@ cdef extern from "shared_memory.h" nogil:
     long armed_passes
     void reach_point "reach"(int point)
     int MADV_POPULATE_WRITE, MADV_DONTNEED, MADV_RANDOM
+
+cdef extern from "room.h" nogil:
+    bint can_share_blocks(int fd)
+    int watch(void *begin, size_t size, const char *path)
+    void unwatch(int number)
+    bint can_store(void *at, size_t size)
+    ctypedef struct Watched:
+        const char *reserve
+    Watched watched[1]
 
 cdef extern from "names.h" nogil:
     ctypedef struct Name "rmq_name":

@@ -48,8 +48,11 @@ cdef class Mapping:
     cdef uint64_t base                  # and where the file begins in the log
     cdef LockOwner owner                # who locks the mutexes in it, once that is told
     cdef const Owner *me                # the same, for the sections
+    cdef int watched                    # its number in room.h, or -1
+    cdef bytes path                     # for room.h
+    cdef bytes reserve
 
-    def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True):
+    def __cinit__(self, int fd, Py_ssize_t size, *, bint writable=True, bytes path=None):
         cdef void *address
         if size <= 0:
             raise ValueError(f"size={size}: a mapping needs at least one byte")
@@ -60,9 +63,14 @@ cdef class Mapping:
         self.size = self.reserved = size
         self.writable = writable
         self.me = &no_owner
+        self.watched = -1
+        if writable and path is not None and can_share_blocks(fd):
+            self.path = path
+            self.watched = watch(address, size, PyBytes_AS_STRING(path))
 
     def __dealloc__(self):
         global unmapped
+        unwatch(self.watched)
         if self.is_used:
             leave_chain(self)
         if self.address != NULL:
@@ -80,6 +88,14 @@ cdef class Mapping:
             raise ValueError("the owner is told once: another thread may hold a mutex")
         self.owner = owner
         self.me = &owner.me
+
+    def has_reserve(self, bytes path not None):
+        """Say once which file holds room for all of this one."""
+        if self.reserve is not None:
+            raise ValueError("the reserve is told once: a handler may be reading its path")
+        self.reserve = path
+        if self.watched >= 0:
+            watched[self.watched].reserve = PyBytes_AS_STRING(path)
 
     def read_no_further(self):
         """Let the first touch of a page bring in that page only, and not the 128 KiB around it, which may be all zeros.

@@ -39,6 +39,7 @@ FILES: Final = (
     "replication.json",
     "shared",
     "shared.building",
+    "shared.reserve",
     "store.json",
     "timer.done",
 )

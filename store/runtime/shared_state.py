@@ -109,6 +109,7 @@ from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, Table
 from rmqclient.store.files.file_system import mounting_of
 from rmqclient.store.files.lock_owner import new_owner
 from rmqclient.store.files.mapped_file import allocate, map_file
+from rmqclient.store.files.own_blocks import RESERVE
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
 from rmqclient.store.message_queue import is_name
 
@@ -318,7 +319,7 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
     path.unlink(missing_ok=True)
     if not allocate(path, layout.RUNTIME_SIZE, root):
         raise StoreFull(f"{path} was made by another process meanwhile")
-    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    state = _mapped(path)
     status = path.stat()
     words = {
         "version": layout.RUNTIME_VERSION,
@@ -337,6 +338,12 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
     for mutex in (state.append_mutex, state.flush_mutex, state.table_mutex):
         mutex.initialise()
     state.lock_as_new_owner(root)
+    return state
+
+
+def _mapped(path: Path, *, writable: bool = True) -> SharedState:
+    state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
+    state.mapping.has_reserve(os.fsencode(path.with_name(RESERVE)))
     return state
 
 
@@ -365,7 +372,7 @@ def attach(root: Path) -> SharedState:
             f"{path} has {size} bytes, this version's has {layout.RUNTIME_SIZE}: another version of the library has "
             "the store open; stop its processes first"
         )
-    state = SharedState(map_file(path, layout.RUNTIME_SIZE))
+    state = _mapped(path)
     problem = what_differs(state)
     if problem:
         raise ConfigMismatch(f"{path}: {problem}; stop the processes that have the store open, then open it again")
@@ -396,7 +403,7 @@ def leftover(root: Path, *, writable: bool = True) -> SharedState | None:
         status = path.stat()
         if status.st_size != layout.RUNTIME_SIZE:
             return None
-        state = SharedState(map_file(path, layout.RUNTIME_SIZE, writable=writable))
+        state = _mapped(path, writable=writable)
     except FileNotFoundError:  # any other error is raised: going on would forget what was acknowledged
         return None
     header = layout.RUNTIME_HEADER.read(state.mapping)

@@ -69,7 +69,8 @@ class Disk:
         problem = self._fullness() or self._sharing()
         if problem:
             raise StoreFull(f"nothing was written: {problem}")
-        self._state.disk_full = 0
+        if self._state.disk_full:
+            self._state.disk_full = 0
 
     def _sharing(self) -> str | None:
         try:

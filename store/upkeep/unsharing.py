@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rmqclient.store import layout
-from rmqclient.store.files.own_blocks import can_share, give_own_blocks, shares_blocks
+from rmqclient.store.errors import StoreFull
+from rmqclient.store.files.own_blocks import (
+    can_share,
+    give_own_blocks,
+    give_up_reserve,
+    keep_reserve,
+    shares_blocks,
+)
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import FILE_NAME
@@ -30,10 +37,15 @@ class Unsharing:
 
     def look(self) -> None:
         """Raise StoreFull if a file shares blocks, and there is no room for its own."""
-        if not self._can_share or not self._was_cloned():
+        if not self._can_share:
             return
-        root, state, files = self._parts.root, self._parts.state, self._parts.log_files
-        give_own_blocks(root / FILE_NAME, state.mapping)
+        if self._was_cloned():
+            self._unshare()
+        keep_reserve(self._parts.root)
+
+    def _unshare(self) -> None:
+        root, files = self._parts.root, self._parts.log_files
+        self._unshare_runtime_file()
         self._unshare_queues()
         newest = self._index_files.newest()
         if newest is not None:
@@ -41,6 +53,14 @@ class Unsharing:
         for base in self._written():
             give_own_blocks(files.path(base), files.mapping(base))
         _log.info("files of %s shared blocks with a clone or a snapshot, and have their own again", root)
+
+    def _unshare_runtime_file(self) -> None:
+        path, mapping = self._parts.root / FILE_NAME, self._parts.state.mapping
+        try:
+            give_own_blocks(path, mapping)
+        except StoreFull:
+            give_up_reserve(self._parts.root)
+            give_own_blocks(path, mapping)
 
     def _was_cloned(self) -> bool:
         """Tell it by the files that are always there: who clones one file clones all."""

@@ -110,6 +110,8 @@ cdef class _Committer:
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
             section.other_room = 0 if other_entries is None else other_entries.reserved // ENTRY_SIZE
+        if not can_store(section.shared + H_APPEND_MUTEX, 8):
+            return NO_ROOM
         failure = mutex_try(section.shared + H_APPEND_MUTEX, section.me, 200)
         if failure == 0:
             outcome = append_section(section)
@@ -181,6 +183,11 @@ cdef class _Committer:
         if outcome == NEED_REPAIR:
             self.files.repair()
             return None
+        if outcome == NO_ROOM:
+            self.files.check_room()
+            raise StoreFull(
+                "nothing was written: a page of the store shares its block with a clone or a snapshot, and there was no "
+                "room for another block. Make room, and try again")
         if outcome == DISK_FULL:
             self.files.check_room()
         if outcome == RESTRICTED:

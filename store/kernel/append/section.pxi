@@ -11,6 +11,7 @@ cdef enum:  # what a section asks for before it can go on
     NEED_OTHER_QUEUE_FILE = 7
     TIMER_FULL = 8
     RESTRICTED = 9
+    NO_ROOM = 10
 
 cdef enum:
     GUARDS = 2
@@ -226,6 +227,8 @@ cdef int append_section(Section *section) noexcept nogil:
     if outcome != DONE:
         return outcome
     expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
+    if not can_be_written(section, target, blank):
+        return NO_ROOM
     reach_point(AT_APPEND_LOCKED)
 
     timestamp = load64(shared + H_LAST_STORE_TIMESTAMP)
@@ -259,6 +262,33 @@ cdef int append_section(Section *section) noexcept nogil:
     section.rolled = blank != NULL
     section.lanes = sleepers_of(section)
     return DONE
+
+
+cdef bint can_be_written(Section *section, unsigned char *target, unsigned char *blank) noexcept nogil:
+    """Whether every page that the append writes has a block of its own, or gets one, before anything is written.
+
+    That of the header was asked for before the mutex was taken.
+    """
+    cdef Plan *plan = &section.plan
+    cdef uint64_t last = section.queue_offset + plan.count - 1 - (section.other_slot != NULL)
+    return (can_store(section.slot, Q_WAITING_LANES + 8)
+            and (section.other_slot == NULL or can_store(section.other_slot, Q_WAITING_LANES + 8))
+            and (section.other_slot == NULL or can_store(entry_of(section, plan.count - 1), ENTRY_SIZE))
+            and (plan.progress_at == 0 or can_store(section.shared + plan.progress_at, 8))
+            and (plan.done_at == 0 or can_store(section.shared + plan.done_at, 8))
+            and (blank == NULL or can_store(blank, BLANK_SIZE))
+            and can_store(target, plan.size)
+            and can_store_entries(section, last))
+
+
+cdef bint can_store_entries(Section *section, uint64_t last) noexcept nogil:
+    cdef unsigned char *first_at = entry_at(section, section.queue_offset)
+    cdef unsigned char *last_at = entry_at(section, last)
+    if first_at <= last_at and <uint64_t>(last_at - first_at) == (last - section.queue_offset) * ENTRY_SIZE:
+        return can_store(first_at, last_at + ENTRY_SIZE - first_at)
+    # in two files: to the end of the first, and from the begin of the second
+    return (can_store(first_at, section.entries[0] + section.room[0] * ENTRY_SIZE - first_at)
+            and can_store(section.entries[1], last_at + ENTRY_SIZE - section.entries[1]))
 
 
 cdef void announce(Section *section, uint64_t end) noexcept nogil:

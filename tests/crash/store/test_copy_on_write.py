@@ -18,7 +18,7 @@ import pytest
 
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StoreFull
-from rmqclient.store.files.own_blocks import shares_blocks
+from rmqclient.store.files.own_blocks import RESERVE, shares_blocks
 from tests.client.conftest import wait_for
 from tests.support.host.small_disks import CannotMount, Filler, small_disk
 from tests.support.oracle import reference
@@ -160,6 +160,55 @@ def test_a_full_disk_is_no_signal_where_files_share_blocks(case: Case, disk: Pat
     # And all that was acknowledged is there
     assert len(stored_bodies(root)) == sent + 1
     assert reference.check_store(root) == []
+
+
+@pytest.mark.crash
+@pytest.mark.sweep
+@pytest.mark.guarantee("G92")
+def test_a_disk_that_runs_full_at_once_after_a_clone_is_no_signal_either(case: Case, disk: Path) -> None:
+    # Given a store in use whose files come to share their blocks, and nobody who looks
+    root = disk / "store"
+    with open_store(root, SMALL, housekeeping=False) as store, Worker(root) as worker:
+        assert [worker.ask("a") for _ in range(20)][-1] == 20
+        os.sync()
+        case.share(disk)
+
+        # When the disk runs full before anything is stored again
+        filler = Filler(disk)
+        filler.fill()
+
+        # Then the sender is told, every time
+        sent = worker.ask("f")
+        for _ in range(100):
+            assert worker.ask("a") == sent
+
+        # And the consumer goes on, for which there is room in reserve, unless the snapshot has that, too
+        if case.share is not snapshot:
+            assert worker.ask("h") == sent
+
+        # And when there is room the same sender goes on
+        filler.free()
+        os.sync()
+        wait_for(lambda: worker.ask("a") > sent, "sends go on")
+        store.disk.look()
+        assert (root / RESERVE).stat().st_size
+
+    # And all that was acknowledged is there, once
+    assert len(stored_bodies(root)) == len({*stored_bodies(root)}) == sent + 1
+    assert reference.check_store(root) == []
+
+
+@pytest.mark.crash
+@pytest.mark.sweep
+@pytest.mark.guarantee("G92")
+@pytest.mark.parametrize("case", CASES[:1], indirect=True, ids=["xfs"])
+def test_a_store_into_a_file_that_was_cut_is_the_signal_that_it_was(case: Case, disk: Path) -> None:
+    cut = "import os, sys; from pathlib import Path; from rmqclient.store.files.mapped_file import map_file; "
+    cut += "path = Path(sys.argv[1]); path.write_bytes(bytes(8192)); mapping = map_file(path, 8192); "
+    cut += "os.truncate(path, 0); memoryview(mapping)[0] = 1"
+    ended = subprocess.run([sys.executable, "-c", cut, str(disk / "file")], check=False)
+    assert case.kind == "xfs"
+    assert ended.returncode == -signal.SIGBUS
 
 
 @pytest.mark.crash
