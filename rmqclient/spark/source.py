@@ -45,12 +45,13 @@ class RmqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch. Raises ValueError for columns or options that do not exist."""
-        options = read_options.parse(self.options, streaming=False)
-        return BatchReader(options, check_schema(schema), self._there)
+        check_schema(schema)
+        return BatchReader(read_options.parse(self.options, streaming=False), schema, self._there)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a stream. Raises ValueError for columns or options that do not exist."""
-        return StreamReader(read_options.parse(self.options, streaming=True), check_schema(schema))
+        check_schema(schema)
+        return StreamReader(read_options.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of a batch. Raises as the class that it is of."""

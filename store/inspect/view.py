@@ -19,6 +19,7 @@ from rmqclient.store.inspect.reading import open_reader, settings_of
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues, Entry
+from rmqclient.store.log.inner_batch import stated_messages
 from rmqclient.store.log.record import Record, decode
 from rmqclient.store.message_queue import MessageQueue
 
@@ -159,6 +160,17 @@ def first_offset(known: range, is_behind: Callable[[int], bool]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def messages_in(view: View, queue: MessageQueue, queue_offset: int) -> int:
+    """Return how many messages a record says that it has: more than 1 in a compressed batch; 1 if it is unreadable.
+
+    Raises as :meth:`View.log`.
+    """
+    entry = entry_at(view, queue, queue_offset)
+    part = view.log(entry.commit_log_offset, max(entry.size, _RECORD_HEAD_BYTES))
+    found = decode(memoryview(part.content), entry.commit_log_offset - part.base, entry.commit_log_offset)
+    return stated_messages(found.message) if isinstance(found, Record) else 1
 
 
 def store_timestamp_of(view: View, queue: MessageQueue, queue_offset: int, end: int) -> int:

@@ -41,7 +41,15 @@ from collections.abc import Sequence
 from rmqclient.store.errors import BodyUnreadable, NotInstalled
 from rmqclient.store.kernel._kernel import MAX_INNER_MESSAGES, ReceivedMessage, inner_messages
 
-__all__ = ["INNER_BATCH", "MAX_INNER_MESSAGES", "inner_messages", "is_batch", "opened", "unique_keys"]
+__all__ = [
+    "INNER_BATCH",
+    "MAX_INNER_MESSAGES",
+    "inner_messages",
+    "is_batch",
+    "opened",
+    "stated_messages",
+    "unique_keys",
+]
 
 INNER_BATCH = 0x80
 _UNIQUE_KEY_DIGITS = 32
@@ -63,6 +71,13 @@ def opened(message: ReceivedMessage) -> Sequence[ReceivedMessage]:
     return (message,)
 
 
+def stated_messages(message: ReceivedMessage) -> int:
+    """Return how many messages a record says that it has: 1 if it is no batch, or does not say a number."""
+    stated = message.properties.get("INNER_NUM", "") if is_batch(message) else ""
+    is_number = stated.isascii() and stated.isdigit() and int(stated) <= MAX_INNER_MESSAGES
+    return max(1, int(stated)) if is_number else 1
+
+
 def unique_keys(message: ReceivedMessage) -> list[str]:
     """Return the unique keys of a record in the index: its own and, for a batch, those that follow it."""
     first = message.properties.get("UNIQ_KEY")
@@ -71,7 +86,6 @@ def unique_keys(message: ReceivedMessage) -> list[str]:
     counter = first[-_COUNTER_DIGITS:]
     if not is_batch(message) or len(first) != _UNIQUE_KEY_DIGITS or set(counter) - set("0123456789ABCDEF"):
         return [first]
-    stated = message.properties.get("INNER_NUM", "")
-    count = int(stated) if stated.isascii() and stated.isdigit() and int(stated) <= MAX_INNER_MESSAGES else 1
     start = int(counter, 16)
-    return [f"{first[:-_COUNTER_DIGITS]}{(start + number) % 0x10000:04X}" for number in range(max(1, count))]
+    count = stated_messages(message)
+    return [f"{first[:-_COUNTER_DIGITS]}{(start + number) % 0x10000:04X}" for number in range(count)]

@@ -24,10 +24,13 @@ from rmqclient.spark.scan.ranges import Piece, Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.inspect.view import LocalView, View, entry_at, first_offset
+from rmqclient.store.inspect.view import LocalView, View, entry_at, first_offset, messages_in
 from rmqclient.store.log.consume_queue import Entry
 
 _SAMPLES = 16
+_SAMPLES_AFAR = 2
+"""Records of an archive that are looked at: each of them is a request."""
+
 _LOG_SHARE = 0.5
 
 
@@ -41,7 +44,10 @@ def plan(view: View, wanted: Ranges, columns: Sequence[str], options: ReadOption
     with suppress(FileNotFoundError, StoreCorrupt):  # an entry is lost: reading by queue reports which ones
         if _is_by_log(view, wanted, total, columns, options):
             return _by_log(view, wanted, tasks)
-    return by_queue(wanted, sizes, max(1, total // tasks), options)
+    if options.max_records_per_partition is None:
+        return by_queue(wanted, sizes, max(1, total // tasks), options)
+    messages = {queue: mean_messages(view, queue, offsets) for queue, offsets in wanted.items()}
+    return by_queue(wanted, sizes, max(1, total // tasks), options, messages)
 
 
 def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
@@ -51,6 +57,16 @@ def mean_size(view: View, queue: MessageQueue, offsets: range) -> float:
         with suppress(FileNotFoundError, StoreCorrupt):
             sizes.append(entry_at(view, queue, offset).size)
     return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def mean_messages(view: View, queue: MessageQueue, offsets: range) -> float:
+    """Return the mean number of messages of a record in a range, from records spread over it: 1 without batches."""
+    samples = _SAMPLES if isinstance(view, LocalView) else _SAMPLES_AFAR
+    numbers = []
+    for offset in offsets[:: max(1, len(offsets) // samples)]:
+        with suppress(FileNotFoundError, StoreCorrupt):
+            numbers.append(messages_in(view, queue, offset))
+    return sum(numbers) / len(numbers) if numbers else 1.0
 
 
 def _is_by_log(view: View, wanted: Ranges, total: int, columns: Sequence[str], options: ReadOptions) -> bool:

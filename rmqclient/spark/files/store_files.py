@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from rmqclient.spark.files.batches import BatchReader
 from rmqclient.spark.files.compacted import Compacted
 from rmqclient.spark.files.location import Location, opened
-from rmqclient.spark.files.planning import mean_size, plan
+from rmqclient.spark.files.planning import mean_messages, mean_size, plan
 from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.ranges import Piece, Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
@@ -77,6 +77,10 @@ class StoreFiles:
     def mean_size(self, queue: MessageQueue, offsets: range) -> float:
         """Return the mean size that consume queue entries say."""
         return mean_size(self._view, queue, offsets)
+
+    def mean_messages(self, queue: MessageQueue, offsets: range) -> float:
+        """Return what records say that are spread over the range."""
+        return mean_messages(self._view, queue, offsets)
 
     def plan(self, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
         """Divide by queue or by log. What is below the log of a compacted queue is a share of its own."""

@@ -3,6 +3,10 @@
 Files are in ``TARGET/topic=orders/day=2026-11-21/``, where the day is that of the store time, in UTC.
 :mod:`rmqclient.spark.pipelines.output.published` explains why any reader of the directory sees each message exactly
 once.
+
+The topic of a row stands in the path alone, and readers guess the type of what they find there: if every topic of an
+archive is a number, a date or a truth value to them, ``007`` is read as 7. So each archive has a file without rows
+under ``topic=~``, which is no topic, and nothing but a text.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqclient.duration import Duration
@@ -32,6 +37,8 @@ from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
 TableFormat = Literal["parquet", "delta"]
 
 MIB = 1 << 20
+
+_NO_TOPIC = "topic=~"
 
 
 @dataclass(frozen=True)
@@ -88,10 +95,15 @@ def archive(
     with Published(path, local_directory(work) if work else None, table) as published:
         merged = 0
 
+        def write(rows: DataFrame, directory: Path) -> None:
+            write_parquet(rows, directory, ("topic", "day"))
+            if table is None and not (path / _NO_TOPIC).exists():
+                _write_no_topic(directory)
+
         def publish(batch: DataFrame, number: int) -> None:
             nonlocal merged
             with_day = batch.withColumn("day", day_of("timestamp"))
-            published.publish(number, lambda directory: write_parquet(with_day, directory, ("topic", "day")))
+            published.publish(number, lambda directory: write(with_day, directory))
             if merge and every is not None:
                 merged += merge_small_files(batch.sparkSession, published, file_bytes=file_bytes)
 
@@ -102,8 +114,16 @@ def archive(
         return _result(path, published, merged)
 
 
+def _write_no_topic(directory: Path) -> None:
+    """Add a file without rows, and with the columns and the day of the others, if there are any."""
+    for file in sorted(directory.glob("topic=*/*/*.parquet"))[:1]:
+        day = directory / _NO_TOPIC / file.parent.name
+        day.mkdir(parents=True)
+        pq.write_table(pq.read_schema(file).empty_table(), day / file.name)
+
+
 def _result(path: Path, published: Published, merged: int) -> Archived:
-    files = [file for batch in published.added for file in batch.files]
+    files = [file for batch in published.added for file in batch.files if file.rows]
     return Archived(
         target=str(path),
         batches=sum(1 for batch in published.added if batch.files),

@@ -10,7 +10,7 @@ topic            string        the topic where the message failed first
 error            string        class of the last exception; ``death`` if the process died; null without a history
 text             string        text of that exception
 handler          string        ``shop.py:bill``: file and function of the first frame of the last traceback that is
-                               not this library's; null without a traceback, as after a death
+                               not this library's; null without such a frame, as after a death
 attempts         int           delivery attempts
 timestamp        timestamp     when the group gave up the message
 born_timestamp   timestamp     when the message was sent
@@ -33,6 +33,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+import rmqclient
 from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import HISTORY
 from rmqclient.failures.retry import dead_letter_topic
@@ -49,7 +50,8 @@ _COLUMNS = (
 )
 _FAILURE = "array<struct<at: bigint, attempt: int, error: string, text: string, trace: string, worker: string>>"
 _FRAME = r'File "(?:[^"]*/)?([^"/]*)", line \d+, in (\S+)'
-_OURS = r'/rmqclient/calling/[^/"]*", line'
+_PARTS = "|".join(sorted(path.stem for path in Path(rmqclient.__file__).parent.glob("[a-z]*")))
+_OURS = rf'/rmqclient/(?:{_PARTS})(?:/[^"]*|\.py)", line'
 """Frames of this library between a consumer and the handler, such as the one that hands over a body."""
 
 
@@ -156,7 +158,6 @@ def replay(
 
 def _handler(trace: Column) -> Column:
     frames = sql.regexp_extract_all(trace, sql.lit(_FRAME), sql.lit(0))
-    of_handlers = sql.filter(frames, lambda frame: ~frame.rlike(_OURS))
-    first = sql.coalesce(sql.get(of_handlers, 0), sql.get(frames, 0))
-    found = sql.concat_ws(":", sql.regexp_extract(first, _FRAME, 1), sql.regexp_extract(first, _FRAME, 2))
-    return sql.when(found != ":", found)
+    first = sql.get(sql.filter(frames, lambda frame: ~frame.rlike(_OURS)), 0)
+    file, function = (sql.regexp_extract(first, _FRAME, number) for number in (1, 2))
+    return sql.when(first.isNotNull(), sql.concat_ws(":", file, function))

@@ -13,6 +13,7 @@ from rmqclient.errors import DataLost
 from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.scan import offsets
+from rmqclient.spark.scan.columns import check_schema
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
@@ -50,7 +51,8 @@ class BatchReader(DataSourceReader):
             )
         start = offsets.starting(place, there.ranges, self.options)
         wanted = offsets.between(start, offsets.ending(place, there.ranges, self.options))
-        return place.plan(self.options.where.apply(wanted), self.schema.names, self.options) or [Split(())]
+        columns = check_schema(self.schema).names
+        return place.plan(self.options.where.apply(wanted), columns, self.options) or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""
@@ -62,4 +64,5 @@ def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterat
     """Yield the rows of one task. Raises as :meth:`rmqclient.spark.scan.place.Place.read`."""
     place = kept_place(options)
     keep_objects()
-    return place.read(options, schema, split)
+    rows = place.read(options, check_schema(schema), split)
+    return (batch.rename_columns(schema.names) for batch in rows) if schema.names else rows

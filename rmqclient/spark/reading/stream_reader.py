@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,10 +39,12 @@ from rmqclient.errors import DataLost
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
+from rmqclient.spark.scan.columns import check_schema
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.queue_json import from_json, store_of, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import ReadOptions
+from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
 from rmqclient.store.threads.logs import Log
 
@@ -90,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             oldest = {queue: max(begin.get(queue, 0), known.start) for queue, known in there.items()}
             waiting = {queue: min(oldest.get(queue, end), end) for queue, end in latest.items()}
-            if self._is_to_wait(waiting, latest):
+            if self._is_to_wait(place, waiting, latest):
                 return start
             latest = self._limited(place, waiting, latest)
         if latest != begin:
@@ -109,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begin = from_json(start) if store_of(start) in (None, store_of(end)) else {}
         there = offsets.kept(place, begin, from_json(end), fail_on_data_loss=loss)
-        return place.plan(self.options.where.apply(there), self.schema.names, self.options)
+        return place.plan(self.options.where.apply(there), check_schema(self.schema).names, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""
@@ -187,20 +189,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return latest | behind
 
-    def _is_to_wait(self, begin: Offsets, latest: Offsets) -> bool:
+    def _is_to_wait(self, place: Place, begin: Offsets, latest: Offsets) -> bool:
         """Return whether there are too few messages for a micro-batch and the delay has not passed."""
         least = self.options.min_offsets_per_trigger
         waited_ms = (time.monotonic() - self._last_batch_at) * 1000
         if least is None or self._target is not None or waited_ms >= self.options.max_trigger_delay_ms:
             return False
-        return offsets.count(offsets.between(begin, latest).values()) < least
+        ranges = offsets.between(begin, latest)
+        if offsets.count(ranges.values()) >= least:
+            return False
+        return sum(place.mean_messages(queue, wanted) * len(wanted) for queue, wanted in ranges.items()) < least
 
     def _limited(self, place: Place, begin: Offsets, latest: Offsets) -> Offsets:
         most = self.options.max_offsets_per_trigger
         if most is not None:
-            latest = offsets.limited(begin, latest, most)
+            latest = _limited_by(place.mean_messages, begin, offsets.limited(begin, latest, most), most)
         if self.options.max_bytes_per_trigger is not None:
-            latest = _limited_by_size(place, begin, latest, self.options.max_bytes_per_trigger)
+            latest = _limited_by(place.mean_size, begin, latest, self.options.max_bytes_per_trigger)
         return latest
 
 
@@ -208,15 +213,16 @@ def _ends(there: Ranges) -> Offsets:
     return {queue: known.stop for queue, known in there.items()}
 
 
-def _limited_by_size(place: Place, begin: Offsets, latest: Offsets, most_bytes: int) -> Offsets:
-    """Return the offsets at which a batch of at most ``most_bytes`` of records ends, by taking less until it fits.
+def _limited_by(mean: Callable[[MessageQueue, range], float], begin: Offsets, latest: Offsets, most: int) -> Offsets:
+    """Return the offsets at which a batch of at most ``most`` ends, by taking fewer records until it fits.
 
-    This is an estimate from the sizes in entries spread over the range of each queue. A batch has at least one message.
+    ``mean`` is what a record in a range of a queue counts for, such as its bytes, from samples: this is an estimate. A
+    batch has at least one record.
     """
     while True:
         ranges = offsets.between(begin, latest)
-        messages = offsets.count(ranges.values())
-        size = sum(place.mean_size(queue, wanted) * len(wanted) for queue, wanted in ranges.items())
-        if messages <= 1 or size <= most_bytes:
+        records = offsets.count(ranges.values())
+        taken = sum(mean(queue, wanted) * len(wanted) for queue, wanted in ranges.items())
+        if records <= 1 or taken <= most:
             return latest
-        latest = offsets.limited(begin, latest, max(1, min(messages - 1, int(messages * most_bytes / size))))
+        latest = offsets.limited(begin, latest, max(1, min(records - 1, int(records * most / taken))))

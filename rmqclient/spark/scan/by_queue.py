@@ -22,30 +22,46 @@ def tasks_for(total_bytes: int, options: ReadOptions) -> int:
     return max(by_bytes, by_processors, options.min_partitions)
 
 
-def by_queue(wanted: Ranges, sizes: Mapping[MessageQueue, float], most_bytes: int, options: ReadOptions) -> list[Split]:
+def by_queue(
+    wanted: Ranges,
+    sizes: Mapping[MessageQueue, float],
+    most_bytes: int,
+    options: ReadOptions,
+    messages: Mapping[MessageQueue, float] | None = None,
+) -> list[Split]:
     """Fill one task after the other, up to ``most_bytes`` of records or the most messages of one task.
 
-    ``sizes`` are the mean sizes of a record in each queue, in bytes; 0 if unknown.
+    ``sizes`` are the mean sizes of a record in each queue, in bytes; 0 if unknown. ``messages`` are the mean numbers of
+    messages in one; 1 if not given. A task has one record at least.
     """
-    return list(_splits(wanted, sizes, most_bytes, options))
+    return list(_splits(wanted, sizes, most_bytes, options, messages or {}))
 
 
 def _splits(
-    wanted: Ranges, sizes: Mapping[MessageQueue, float], most_bytes: int, options: ReadOptions
+    wanted: Ranges,
+    sizes: Mapping[MessageQueue, float],
+    most_bytes: int,
+    options: ReadOptions,
+    messages: Mapping[MessageQueue, float],
 ) -> Iterator[Split]:
     most = options.max_records_per_partition or count(wanted.values())
     pieces: list[Piece] = []
-    room, left = float(most_bytes), most
+    room, left = float(most_bytes), float(most)
     for queue, offsets in sorted(wanted.items()):
-        start = offsets.start
+        start, each = offsets.start, messages.get(queue, 1.0)
+        if pieces and left < each:  # not even one record of this queue
+            yield Split(tuple(pieces))
+            pieces, room, left = [], float(most_bytes), float(most)
         while start < offsets.stop:
-            fitting = min(offsets.stop - start, left, max(1, round(room / sizes[queue])) if sizes[queue] else left)
+            fitting = min(offsets.stop - start, max(1, int(left / each)))
+            if sizes[queue]:
+                fitting = min(fitting, max(1, round(room / sizes[queue])))
             pieces.append(Piece(queue, start, start + fitting))
             start += fitting
             room -= fitting * sizes[queue]
-            left -= fitting
-            if room < sizes[queue] or not left:
+            left -= fitting * each
+            if room < sizes[queue] or left < each:
                 yield Split(tuple(pieces))
-                pieces, room, left = [], float(most_bytes), most
+                pieces, room, left = [], float(most_bytes), float(most)
     if pieces:
         yield Split(tuple(pieces))

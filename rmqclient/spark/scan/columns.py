@@ -88,8 +88,8 @@ def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType
 
 
 def schema_with(names: Iterable[str]) -> StructType:
-    """Return the schema of a read with these columns alone. Raises ValueError for a column that does not exist."""
-    names = list(names)
+    """Return the schema of these columns alone, named in any case. Raises ValueError for one that does not exist."""
+    names = [name.lower() for name in names]
     for name in names:
         if name not in _ALL:
             raise ValueError(f"column {name}: the rmq source has {', '.join(_ALL)}")
@@ -97,12 +97,15 @@ def schema_with(names: Iterable[str]) -> StructType:
 
 
 def check_schema(schema: StructType) -> StructType:
-    """Return ``schema``. Raises ValueError if the source lacks a column of it, or has the column with another type."""
-    schema_with(schema.names)
-    for column in schema.fields:
-        if column.dataType != _ALL[column.name]:
-            shown = _ALL[column.name].simpleString()
+    """Return ``schema`` with the names as the source has them: Spark takes them in any case.
+
+    Raises ValueError if the source lacks a column of it, or has the column with another type.
+    """
+    known = schema_with(schema.names)
+    for column, own in zip(schema.fields, known.fields, strict=True):
+        if column.dataType != own.dataType:
+            shown = own.dataType.simpleString()
             raise ValueError(
                 f"column {column.name}: the rmq source has it as {shown}, not {column.dataType.simpleString()}"
             )
-    return schema
+    return known

@@ -54,6 +54,9 @@ class Place(Protocol):
     def mean_size(self, queue: MessageQueue, offsets: range) -> float:
         """Return the mean record size in a range, in bytes, from samples; 0 if no record can be found."""
 
+    def mean_messages(self, queue: MessageQueue, offsets: range) -> float:
+        """Return the mean number of messages of a record in a range, from samples: 1 without compressed batches."""
+
     def plan(self, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
         """Divide the ``wanted`` ranges among tasks. No range may be empty."""
 

@@ -20,7 +20,9 @@ startingOffsetsByTimestampStrategy   error              ``latest``: begin at the
 failOnDataLoss                       true               false: messages that are gone or damaged are skipped
 failOnUnreadableBody                 true               false: null for a body that cannot be decompressed
 maxOpenedBodyBytes                   64m                largest decompressed body; at most 1g
-maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in proportion
+maxOffsetsPerTrigger                 none               most messages of one micro-batch, over all queues in
+                                                        proportion. A compressed batch counts as its messages, by
+                                                        samples, and is never divided; in a cluster it counts as one
 maxBytesPerTrigger                   none               most bytes of records of one micro-batch, approximate
 minOffsetsPerTrigger                 none               a micro-batch waits for this many messages,
 maxTriggerDelay                      15m                but at most this long
@@ -74,6 +76,11 @@ Point: TypeAlias = Literal["earliest", "latest"] | dict[MessageQueue, int]
 DEFAULT_GROUP = "rmqclient-spark"
 
 _CLUSTER = "rocketmq://"
+_TABLE = (
+    "Spark does not hand the options of a table to a Python source when it is read. Make a view with the same OPTIONS: "
+    "CREATE TEMPORARY VIEW orders USING rmq OPTIONS (path './store', subscribe 'orders')"
+)
+_NO_PATH = f"load the directory of a store: .load('./store'). If this is a table of CREATE TABLE USING rmq: {_TABLE}"
 _SELECTIONS = ("subscribe", "subscribePattern", "assign")
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _TIMES = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -157,9 +164,9 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     starting: Point = "latest" if streaming else "earliest"
     where = parse_where(options.get("where")).with_tags(parse_tags(options.get("subexpression")).tags)
     return ReadOptions(
-        path=_absolute(read.required("path", "load the directory of a store: .load('./store')")),
+        path=_absolute(read.required("path", _NO_PATH)),
         selection=read.selection(),
-        archive=options.get("archive"),
+        archive=_absolute(options["archive"]) if options.get("archive") else None,
         archive_options={name[len(_ARCHIVE) :]: value for name, value in options.items() if name.startswith(_ARCHIVE)},
         starting=read.point("startingOffsets", starting, refused=None if streaming else LATEST),
         starting_timestamp=read.number("startingTimestamp", None, least=0),
@@ -211,8 +218,11 @@ def has_selection(given: Mapping[str, str]) -> bool:
 
 
 def _absolute(path: str) -> str:
-    """Return the path of a directory as executors find it, which have another working directory; a URL as it is."""
-    return path if "://" in path else str(Path(path).absolute())
+    """Return the path of a directory as executors find it, which have another working directory; a URL as it is.
+
+    Spark and Hadoop write ``file:/data/store`` for a directory.
+    """
+    return path if "://" in path else str(Path(path.removeprefix("file:")).absolute())
 
 
 def _is_cluster(path: str) -> bool:
@@ -221,6 +231,8 @@ def _is_cluster(path: str) -> bool:
 
 def _own(given: Mapping[str, str]) -> dict[str, str]:
     options = {name.lower(): value for name, value in given.items() if not _OF_KAFKA.fullmatch(name)}
+    if "provider" in options:  # of a table that is made
+        raise ValueError(f"CREATE TABLE USING rmq: {_TABLE}")
     for name in options:
         if name not in _KNOWN and not name.startswith(_ARCHIVE):
             near = difflib.get_close_matches(name, _KNOWN, 1)

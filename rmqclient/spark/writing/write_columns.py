@@ -15,7 +15,7 @@ born_timestamp  timestamp                      when the message was sent; null: 
 broker_name     string                         cluster only: the broker of the queue id; null if ``partition`` is null
 ==============  =============================  =====================================================================
 
-An empty key or tag counts as missing, as in RocketMQ.
+An empty key or tag counts as missing, as in RocketMQ. Names may be in any case, as Spark takes them.
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ _ARROW = {
 
 def check_columns(schema: StructType, topic: str | None, *, to_cluster: bool = False) -> None:
     """Raise ValueError for a column that is unknown, missing or of a wrong type."""
-    names = schema.fieldNames()
-    unknown = [name for name in names if name not in _TYPES or (name == _BROKER and not to_cluster)]
+    given = schema.fieldNames()
+    names = [name.lower() for name in given]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"column {twice[0]}: there are several of this name, in whatever case; drop the others")
+    unknown = [each for each in given if each.lower() not in _TYPES or (each.lower() == _BROKER and not to_cluster)]
     if to_cluster and "partition" in names and _BROKER not in names:
         raise ValueError(
             f"column partition: each broker of a cluster numbers its queues from 0: add the column {_BROKER}, or "
@@ -78,8 +81,9 @@ def check_columns(schema: StructType, topic: str | None, *, to_cluster: bool = F
             f"column {unknown[0]}: a write to rmq takes {known}; remove the others with df.drop({dropped})"
         )
     for field in schema.fields:
-        if not isinstance(field.dataType, _TYPES[field.name]) or not _holds_text(field.dataType):
-            wanted = "map<string,string>" if field.name == "properties" else _names(_TYPES[field.name])
+        name = field.name.lower()
+        if not isinstance(field.dataType, _TYPES[name]) or not _holds_text(field.dataType):
+            wanted = "map<string,string>" if name == "properties" else _names(_TYPES[name])
             raise ValueError(
                 f"column {field.name} is of type {field.dataType.simpleString()}: it must be {wanted}; cast it"
             )
@@ -102,7 +106,8 @@ def cast(batch: pa.RecordBatch, topic: str | None) -> dict[str, pa.Array]:
     Raises MessageRejected.
     """
     columns = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+    for given, column in zip(batch.schema.names, batch.columns, strict=True):
+        name = given.lower()
         if name == "topic" and topic is not None:
             continue
         try:

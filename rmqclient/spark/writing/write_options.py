@@ -91,7 +91,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     if "producergroup" in options:
         raise ValueError("option producerGroup: only a cluster has it: save('rocketmq://host:9876')")
     topic, application, version = _common(options, streaming=streaming)
-    root = Path(options["path"].removeprefix("file://")).absolute()
+    root = Path(options["path"].removeprefix("file://").removeprefix("file:")).absolute()
     return WriteOptions(root, topic, application, version, _flush(options.get("flush", "commit")))
 
 

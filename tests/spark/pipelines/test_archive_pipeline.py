@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqclient import Producer
+from rmqclient import Message, Producer
+from rmqclient.errors import DataLost
 from rmqclient.store.errors import NotInstalled
 from tests.spark.pipeline_store import MESSAGES, ORDERS, PAYMENTS, make_store, read_all, send
+from tests.support.written import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,6 +165,53 @@ def test_small_files_become_few_and_their_rows_stay_in_order(spark: SparkSession
     send_more(root)
     archive(spark, root, TOPICS, target)
     assert places(rows_in(target)) == places_in(root, *TOPICS)
+
+
+@pytest.mark.guarantee("G117")
+def test_any_reader_finds_topics_as_texts_and_no_other_file(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqclient.spark.pipelines.archive import archive
+    from rmqclient.spark.pipelines.compact import compact
+
+    # Given an archive whose topics are numbers to those who guess
+    topics = ["007", "12"]
+    with Producer(tmp_path / "store", config=SMALL) as producer:
+        for topic in topics:
+            producer.send(Message(topic, topic.encode(), keys="k"))
+    target, latest = tmp_path / "archive", tmp_path / "latest"
+    archived = archive(spark, tmp_path / "store", topics, target)
+    assert (archived.messages, archived.files) == (2, 2)
+    # Then each reader finds them as they are
+    assert sorted((row["topic"], row["value"]) for row in rows_in(target)) == [("007", b"007"), ("12", b"12")]
+    assert {(row.topic, bytes(row.value)) for row in spark.read.parquet(str(target)).collect()} == {
+        ("007", b"007"),
+        ("12", b"12"),
+    }
+    # And each file is one of Parquet, here and in what a compaction leaves
+    compact(spark, tmp_path / "store", topics, latest)
+    found = [path for each in (target, latest) for path in each.rglob("*") if path.is_file()]
+    assert {path.suffix for path in found} == {".parquet"}
+
+
+def test_an_archive_of_an_older_version_keeps_its_identity_and_has_files_of_parquet_only(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from rmqclient.spark.pipelines.output.published import Published
+
+    # Given a target that had its identity in a file
+    target = tmp_path / "archive"
+    with Published(target) as published:
+        identity = published.work / "_published.json"
+        for mark in target.iterdir():
+            mark.rmdir()
+        (target / "_published.json").write_bytes(identity.read_bytes())
+    # When it is opened again
+    with Published(target):
+        assert not any(path.is_file() for path in target.rglob("*"))
+    # Then it is still told from a target of another work directory
+    other = tmp_path / "other"
+    with Published(other):
+        pass
+    with pytest.raises(DataLost), Published(target, other.with_name("other.work")):
+        pass
 
 
 @pytest.mark.guarantee("G97")

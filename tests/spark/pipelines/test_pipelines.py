@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import json
 import statistics
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqclient import Compression, Message, Producer
+from rmqclient import App, Compression, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.store import MessageQueue, open_store
-from tests.spark.pipeline_store import GROUPS, MESSAGES, ORDERS, PAYMENTS, make_store, read_all, send
+from tests.spark.pipeline_store import GROUPS, MESSAGES, ORDERS, PAYMENTS, make_store, messages_of, read_all, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,6 +123,49 @@ def test_failures_are_counted_by_exception_handler_and_time(spark: SparkSession,
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
     (one,) = analyse(spark, root, ["shipping"], where="text = 'no answer'", window="1 day")
     assert (one.error, one.handler, one.example) == ("TimeoutError", "pipeline_store.py:ship", "no answer")
+
+
+def test_each_failing_handler_is_told_by_its_own_name(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqclient.spark.pipelines.dead_letters import analyse
+
+    # Given handlers that take the message, its body, or a list of bodies, and a message that one cannot take
+    app, retry = App(tmp_path / "store"), RetryPolicy(max_retries=0)
+
+    @app.handler("orders", group="itself", retry=retry)
+    def take(message) -> None:  # type: ignore[no-untyped-def]
+        raise TimeoutError
+
+    @app.handler("orders", group="body", retry=retry)
+    def bill(order: dict[str, int]) -> None:
+        raise TimeoutError
+
+    @app.handler("orders", group="both", retry=retry)
+    async def ship(order: dict[str, int], message: ReceivedMessage) -> None:
+        raise TimeoutError
+
+    @app.handler("orders", group="list", retry=retry)
+    def count(order: list[int]) -> None:
+        raise AssertionError
+
+    groups = ["itself", "body", "both", "list"]
+    # When all of them have given up
+    with Producer(tmp_path / "store") as producer:
+        producer.send("orders", {"a": 1})
+    with app.running():
+        deadline = time.monotonic() + 60
+        while not all(has_given_up(tmp_path / "store", group) for group in groups):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    # Then each is told by its function, and no frame of this library stands for one that was not called
+    found = {each.group: each.handler for each in analyse(spark, tmp_path / "store", groups)}
+    here = Path(__file__).name
+    assert found == {"itself": f"{here}:take", "body": f"{here}:bill", "both": f"{here}:ship", "list": None}
+
+
+def has_given_up(root: Path, group: str) -> bool:
+    """Return whether a group has given up a message."""
+    with open_store(root, housekeeping=False) as store:
+        return f"%DLQ%{group}" in store.topics.topics() and bool(messages_of(store, f"%DLQ%{group}"))
 
 
 def test_a_selection_of_dead_letters_is_sent_again_once(spark: SparkSession, tmp_path: Path) -> None:

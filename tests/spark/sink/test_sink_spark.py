@@ -61,7 +61,7 @@ def all_of(queues: dict[int, list[int]]) -> Counter[int]:
 
 def test_a_data_frame_is_written_row_for_row_in_the_order_of_each_part(spark: SparkSession, root: Path) -> None:
     row = spark.sql(
-        "SELECT cast('hello' AS binary) value, 'k1 k2' key, 'other' topic, 3 partition, 'blue' tags, "
+        "SELECT cast('hello' AS binary) VALUE, 'k1 k2' Key, 'other' topic, 3 partition, 'blue' tags, "
         "map('a', 'b') properties, timestamp'2013-01-01 05:15:00.5' born_timestamp, 1 AS n"
     ).drop("n")
     row.write.format("rmq").mode("append").save(str(root))

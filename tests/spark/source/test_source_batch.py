@@ -101,6 +101,30 @@ def test_a_schema_is_a_projection(spark: SparkSession, root: Path, schema: str) 
     assert rows_of(frame) == [{name: row[name] for name in names} for row in expected(root)]
 
 
+def test_names_of_columns_may_be_in_any_case(spark: SparkSession, root: Path) -> None:
+    frame = load(spark, root, "OFFSET long, Value binary", assign='{"orders": [0]}')
+    assert frame.columns == ["OFFSET", "Value"]
+    bodies = [row["value"] for row in expected(root, "orders") if row["partition"] == 0]
+    assert [(row.OFFSET, row.Value) for row in frame.where("offset < 3").collect()] == list(enumerate(bodies[:3]))
+    assert load(spark, root, columns="Offset,TAGS").columns == ["offset", "tags"]
+
+
+def test_a_view_of_sql_is_a_read_and_a_table_is_refused_because_spark_keeps_its_options(
+    spark: SparkSession, root: Path
+) -> None:
+    options = f"OPTIONS (path 'file:{root}', subscribe 'orders')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW orders_now USING rmq {options}")
+    assert spark.sql("SELECT * FROM orders_now WHERE offset < 5 AND partition = 0").count() == 5
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW orders USING rmq"):
+        spark.sql(f"CREATE TABLE orders_table USING rmq {options}")
+    spark.sql(f"CREATE TABLE orders_values (value binary) USING rmq {options}")
+    try:
+        with pytest.raises(Exception, match="CREATE TEMPORARY VIEW orders USING rmq"):
+            spark.table("orders_values").collect()
+    finally:
+        spark.sql("DROP TABLE orders_values")
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [("colour string", "column colour: the rmq source has key, value"), ("offset int", "offset: .* bigint, not int")],

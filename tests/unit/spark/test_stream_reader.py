@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from rmqclient import Compression, Producer
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
 from rmqclient.spark.reading import stream_reader
@@ -85,6 +86,23 @@ def batches(found: StreamReader) -> list[int]:
         rows.append(taken(found, end, following))
         end = following
     return rows
+
+
+@pytest.mark.guarantee("G118")
+def test_a_limit_counts_the_messages_of_a_compressed_batch(store: MessageStore) -> None:
+    # Given ten records of a hundred messages each
+    with Producer(store) as producer:
+        producer.create_topic("batches", 1)
+        for _ in range(10):
+            producer.send_batch([Message("batches", b"x")] * 100, compression=Compression.ZLIB)
+    # Then a micro-batch and a task have as many records as the limit has messages, or a single one
+    assert batches(reader(store, subscribe="batches", maxOffsetsPerTrigger=250)) == [200] * 5
+    assert batches(reader(store, subscribe="batches", maxOffsetsPerTrigger=5)) == [100] * 10
+    found = reader(store, subscribe="batches", maxRecordsPerPartition=250)
+    start, end = found.initialOffset(), latest(found, found.initialOffset())
+    assert [sum(each.num_rows for each in found.read(split)) for split in found.partitions(start, end)] == [200] * 5
+    # And so many messages are enough for a batch that waits for them
+    assert latest(reader(store, subscribe="batches", minOffsetsPerTrigger=1_000), start) == end
 
 
 # --- where a query begins -------------------------------------------------------------------------

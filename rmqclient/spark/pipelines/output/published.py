@@ -5,7 +5,8 @@ Spark's own file sink leaves the files of failed tasks beside the good ones, and
 each file enters the directory by one rename, and only once::
 
     TARGET/topic=orders/day=2026-11-21/batch-00000007-0002.parquet
-    TARGET/_published.json                  the identity that TARGET and its work directory share
+    TARGET/.published-3f0c.../              an empty directory with the identity that TARGET and TARGET.work share
+    TARGET.work/_published.json             the same identity
     TARGET.work/checkpoint/                 Spark's checkpoint: the messages of each batch
     TARGET.work/staging/7-3f0c.../          the files of one attempt to write batch 7
     TARGET.work/batches/7.json              the files of the attempt that became batch 7, with their final names
@@ -21,6 +22,8 @@ Publishing batch 7:
 
 A kill before step 3 leaves a staging directory, which the next start removes. A kill after step 3 leaves renames to do,
 which the next start does first. If Spark then runs batch 7 again, ``batches/7.json`` exists, and nothing is written.
+
+The target has Parquet files and nothing else: some readers, such as polars, take every file of a directory.
 
 Files appear one by one: a message is atomic, a batch is not. Both directories must be on one file system.
 """
@@ -46,6 +49,7 @@ from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.settings.document import replace_file
 
 _IDENTITY = "_published.json"
+_MARK = ".published-"
 _KEPT_BATCHES = 100
 """Spark runs only the last batch again, and keeps the records of as many batches."""
 
@@ -200,7 +204,7 @@ class Published:
 
     def _check_identity(self) -> None:
         """Raise DataLost unless target and work directory belong together: messages could be lost or doubled."""
-        here, there = self.work / _IDENTITY, self.target / _IDENTITY
+        here = self.work / _IDENTITY
         if not here.exists():
             if any(self.target.rglob("*.parquet")):
                 raise DataLost(
@@ -208,15 +212,28 @@ class Published:
                     "or begin with an empty directory"
                 )
             replace_file(here, json.dumps({"id": uuid.uuid4().hex}).encode())
-        identity = here.read_bytes()
-        if not there.exists() and not self._numbers():
-            replace_file(there, identity)
-        if not there.exists() or there.read_bytes() != identity:
+        self._identity = json.loads(here.read_bytes())["id"]
+        found = self._marks()
+        if not found and not self._numbers():
+            self._mark(self._identity)
+            found = [self._identity]
+        if found != [self._identity]:
             raise DataLost(
                 f"{self.target} is not the directory that {self.work} was made for: bring that directory back, or "
                 f"remove {self.work} to begin again in an empty directory"
             )
-        self._identity = json.loads(identity)["id"]
+
+    def _marks(self) -> list[str]:
+        """Return the identities in the target: one, or none in a new directory."""
+        old = self.target / _IDENTITY  # of older versions
+        if old.exists():
+            self._mark(json.loads(old.read_bytes())["id"])
+            old.unlink()
+        return [path.name.removeprefix(_MARK) for path in self.target.glob(f"{_MARK}*")]
+
+    def _mark(self, identity: str) -> None:
+        (self.target / f"{_MARK}{identity}").mkdir(exist_ok=True)
+        sync_directory(self.target)
 
     def _remove_leftovers(self) -> None:
         """Remove the staged files of attempts that were killed."""

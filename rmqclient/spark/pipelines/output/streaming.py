@@ -72,7 +72,7 @@ def _signals() -> Iterator[threading.Event]:
 
 
 def write_parquet(rows: DataFrame, directory: Path, partition_by: Sequence[str] = ()) -> None:
-    """Write rows, in their order, into an existing empty directory."""
+    """Write rows, in their order, into an existing empty directory, which has Parquet files and nothing else then."""
     settings = {
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # INT96, the default, is not a timestamp to others
         "spark.sql.maxConcurrentOutputFileWriters": _OPEN_FILES,
@@ -80,6 +80,8 @@ def write_parquet(rows: DataFrame, directory: Path, partition_by: Sequence[str] 
     with _set(rows.sparkSession, settings):
         writer = rows.write.mode("overwrite").option("compression", "zstd")
         writer.partitionBy(*partition_by).parquet(str(directory))
+    for path in (directory / "_SUCCESS", *directory.rglob(".*.crc")):  # which readers take that take every file
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
