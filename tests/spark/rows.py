@@ -77,6 +77,7 @@ def row_of_line(line: Line) -> Row:
         "msg_id": properties.get("UNIQ_KEY")
         or reference.offset_message_id(ip_address(host).packed, int(port), line["commit_log_offset"]),
         "broker_name": "",
+        "index": 0,
     }
 
 

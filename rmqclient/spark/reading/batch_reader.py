@@ -14,6 +14,7 @@ from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import check_schema
+from rmqclient.spark.scan.derived import derived, stored_schema
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
@@ -51,7 +52,7 @@ class BatchReader(DataSourceReader):
             )
         start = offsets.starting(place, there.ranges, self.options)
         wanted = offsets.between(start, offsets.ending(place, there.ranges, self.options))
-        columns = check_schema(self.schema).names
+        columns = stored_schema(check_schema(self.schema)).names
         return place.plan(self.options.where.apply(wanted), columns, self.options) or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -64,5 +65,6 @@ def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterat
     """Yield the rows of one task. Raises as :meth:`rmqclient.spark.scan.place.Place.read`."""
     place = kept_place(options)
     keep_objects()
-    rows = place.read(options, check_schema(schema), split)
-    return (batch.rename_columns(schema.names) for batch in rows) if schema.names else rows
+    own = check_schema(schema)
+    rows = place.read(options, stored_schema(own), split)
+    return rows if own.names == stored_schema(own).names == schema.names else derived(rows, own, schema.names)

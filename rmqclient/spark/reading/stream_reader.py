@@ -40,6 +40,7 @@ from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import check_schema
+from rmqclient.spark.scan.derived import stored_schema
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.queue_json import from_json, store_of, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
@@ -111,7 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begin = from_json(start) if store_of(start) in (None, store_of(end)) else {}
         there = offsets.kept(place, begin, from_json(end), fail_on_data_loss=loss)
-        return place.plan(self.options.where.apply(there), check_schema(self.schema).names, self.options)
+        columns = stored_schema(check_schema(self.schema)).names
+        return place.plan(self.options.where.apply(there), columns, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task. Raises DataLost."""

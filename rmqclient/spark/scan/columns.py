@@ -21,14 +21,18 @@ born_host             string               includeMetadata: address and port of 
 store_host            string               includeMetadata: address and port of the store
 msg_id                string               includeMetadata: message id: the unique key, otherwise the offset message id
 broker_name           string               includeMetadata: the broker of the queue in a cluster; empty for a store
+index                 int                  includeMetadata: place within the record: 0, but for a compressed batch
+headers               array of structs     includeHeaders: the properties as headers of Kafka
+timestampType         int                  includeHeaders: always 1: ``timestamp`` is when the message was stored
 ====================  ===================  ==========================================================================
 
 In a cluster, (topic, broker_name, partition) is a queue: brokers number their queues from 0, each for itself. Likewise
 ``commit_log_offset`` and ``size`` are those of the record in its broker.
 
 A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each of its messages. All these rows have
-the offsets of the batch's record. A read of :data:`IN_ENTRIES` columns alone gives one row for the whole batch, because
-a consume queue entry does not tell how many messages its record holds.
+the offsets of the batch's record; (topic, broker_name, partition, offset, index) is unique. A read of
+:data:`IN_ENTRIES` columns alone gives one row for the whole batch, because a consume queue entry does not tell how many
+messages its record holds.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -75,7 +80,24 @@ METADATA: dict[str, DataType] = {
 }
 """With ``includeMetadata``."""
 
-_ALL = USUAL | PROPERTIES | METADATA
+PLACE: dict[str, DataType] = {"index": IntegerType()}
+"""With ``includeMetadata``, too: computed."""
+
+HEADERS: dict[str, DataType] = {
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+    "timestampType": IntegerType(),
+}
+"""With ``includeHeaders``, as Spark's Kafka source has them: computed."""
+
+MADE_OF: dict[str, tuple[str, ...]] = {
+    "index": ("commit_log_offset", "broker_name", "flag"),
+    "headers": ("properties",),
+    "timestampType": ("flag",),
+}
+"""The columns of records that the computed ones need: see :mod:`rmqclient.spark.scan.derived`."""
+
+_ALL = USUAL | PROPERTIES | METADATA | PLACE | HEADERS
+_IN_ANY_CASE = {name.lower(): name for name in _ALL}
 
 IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset", "broker_name"})
 """Columns answered from the consume queue, without reading the log."""
@@ -89,11 +111,11 @@ def schema_of(*, properties: bool = False, metadata: bool = False) -> StructType
 
 def schema_with(names: Iterable[str]) -> StructType:
     """Return the schema of these columns alone, named in any case. Raises ValueError for one that does not exist."""
-    names = [name.lower() for name in names]
+    names = list(names)
     for name in names:
-        if name not in _ALL:
+        if name.lower() not in _IN_ANY_CASE:
             raise ValueError(f"column {name}: the rmq source has {', '.join(_ALL)}")
-    return StructType([StructField(name, _ALL[name]) for name in names])
+    return StructType([StructField(own, _ALL[own]) for own in (_IN_ANY_CASE[name.lower()] for name in names)])
 
 
 def check_schema(schema: StructType) -> StructType:

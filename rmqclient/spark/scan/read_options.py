@@ -35,7 +35,8 @@ where                                none               conditions on topic, par
                                                         reading: :mod:`rmqclient.spark.scan.where`
 batchRows, batchBytes                10000, 4m          size of an Arrow batch
 columns                              none               the only columns to read: ``partition,offset,tags``
-includeProperties, includeMetadata   false              more columns; ``includeHeaders`` means includeProperties
+includeProperties, includeMetadata   false              more columns
+includeHeaders                       false              includeProperties, and the same as headers of Kafka
 commitGroup                          none               group whose offsets follow a stream's finished batches
 consumerGroup                        rmqclient-spark    cluster only: group under which brokers are asked; see below
 pullsAtOnce                          64                 cluster only: requests of a task that are under way at once
@@ -198,8 +199,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def more_columns(given: Mapping[str, str]) -> tuple[bool, bool]:
-    """Return whether the options ask for the properties, and whether for the metadata. Raises ValueError."""
+def more_columns(given: Mapping[str, str]) -> tuple[bool, bool, bool]:
+    """Return whether the options ask for properties, for metadata, and for headers of Kafka. Raises ValueError."""
     return _Reading(_own(given)).columns()
 
 
@@ -266,9 +267,10 @@ class _Reading:
             raise ValueError(f"option {name} is missing: {what_to_do}")
         return value
 
-    def columns(self) -> tuple[bool, bool]:
-        properties = self.flag("includeProperties", False) or self.flag("includeHeaders", False)
-        return properties, self.flag("includeMetadata", False)
+    def columns(self) -> tuple[bool, bool, bool]:
+        headers = self.flag("includeHeaders", False)
+        properties = self.flag("includeProperties", False) or headers
+        return properties, self.flag("includeMetadata", False), headers
 
     def flag(self, name: str, default: bool) -> bool:
         value = self._options.get(name.lower(), str(default)).strip().lower()

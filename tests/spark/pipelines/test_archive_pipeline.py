@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqclient import Message, Producer
+from rmqclient import Compression, Message, Producer
 from rmqclient.errors import DataLost
 from rmqclient.store.errors import NotInstalled
 from tests.spark.pipeline_store import MESSAGES, ORDERS, PAYMENTS, make_store, read_all, send
@@ -235,6 +235,27 @@ def test_a_merge_keeps_the_columns_of_every_file(spark: SparkSession, tmp_path: 
     assert before
     assert sorted(row["msg_id"] for row in after) == sorted(row["msg_id"] for row in before)
     assert all(row["properties"] for row in after)
+
+
+def test_a_merge_keeps_the_order_of_a_compressed_batch(spark: SparkSession, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    from rmqclient.spark.pipelines.archive import archive
+
+    # Given an archive of batches, which have one offset each, in small files
+    store, target = tmp_path / "store", tmp_path / "archive"
+    with Producer(store, config=SMALL) as producer:
+        producer.create_topic("batches", 1)
+        for first in range(0, 800, 100):
+            batch = [Message("batches", b"%03d" % number) for number in range(first, first + 100)]
+            producer.send_batch(batch, compression=Compression.ZLIB)
+    options: dict[str, str | int | bool] = {"maxOffsetsPerTrigger": 200}
+    archive(spark, store, ["batches"], target, merge=True, options=options)
+    # Then its rows have their order when these are one
+    (file,) = target.glob("topic=batches/*/*.parquet")
+    assert parquet.read_table(file, partitioning=None)["value"].to_pylist() == [
+        b"%03d" % number for number in range(800)
+    ]
 
 
 def test_a_file_system_that_exchanges_no_directories_keeps_its_small_files(

@@ -109,6 +109,15 @@ def test_names_of_columns_may_be_in_any_case(spark: SparkSession, root: Path) ->
     assert load(spark, root, columns="Offset,TAGS").columns == ["offset", "tags"]
 
 
+def test_a_job_for_kafkas_source_finds_headers_and_the_kind_of_time(spark: SparkSession, root: Path) -> None:
+    frame = load(spark, root, subscribe="orders", includeHeaders="true").where("offset < 5")
+    found = frame.selectExpr("timestampType", "map_from_entries(headers) AS found", "properties").collect()
+    assert {row.timestampType for row in found} == {1}
+    assert [{name: value.decode() for name, value in row.found.items()} for row in found] == [
+        row.properties for row in found
+    ]
+
+
 def test_a_view_of_sql_is_a_read_and_a_table_is_refused_because_spark_keeps_its_options(
     spark: SparkSession, root: Path
 ) -> None:

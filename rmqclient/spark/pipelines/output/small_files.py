@@ -25,11 +25,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
 
 from rmqclient.spark.pipelines.output.directories import exchange, sync_files
 from rmqclient.spark.pipelines.output.published import Published
 from rmqclient.spark.pipelines.output.streaming import write_parquet
 
+_READ = "read"
 _FEWEST = 4
 """Least number of small files in a directory that is worth a merge."""
 
@@ -62,9 +64,10 @@ def _merge(spark: SparkSession, published: Published, directory: Path, small: Se
     new.mkdir(parents=True)
     files = max(1, round(sum(path.stat().st_size for path in small) / file_bytes))
     every_column = spark.read.option("mergeSchema", "true")  # and not those of the first file
-    rows = every_column.parquet(*map(str, small))
-    ordered = rows.repartitionByRange(files, "partition", "offset").sortWithinPartitions("partition", "offset")
-    write_parquet(ordered, written)
+    read = sql.monotonically_increasing_id()  # orders the messages of a compressed batch, which have one offset
+    rows = every_column.parquet(*map(str, small)).withColumn(_READ, read)
+    order = ("partition", "offset", _READ)
+    write_parquet(rows.repartitionByRange(files, *order).sortWithinPartitions(*order).drop(_READ), written)
     for path in set(directory.iterdir()) - set(small):
         os.link(path, new / path.name)
     for path in written.glob("*.parquet"):
