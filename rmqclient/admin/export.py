@@ -29,6 +29,8 @@ def exported(message: ReceivedMessage) -> dict[str, Any]:
         "store_timestamp": message.store_timestamp,
         "body": text,
     }
+    if message.flag:
+        row["flag"] = message.flag
     if text is None:
         row["body_base64"] = base64.b64encode(body).decode("ascii")
     if error is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import re
@@ -309,6 +310,17 @@ def test_the_life_of_a_message_is_told_from_its_dead_letter_too(store: Path) -> 
         told = text_of(page(browser, "/messages/%25DLQ%25billing/0/0"))
     for step in ("born", "stored", "attempt 1 failed", "ValueError: number 0", "dead letter", "Traceback"):
         assert step in told, step
+
+
+@pytest.mark.guarantee("G123")
+@pytest.mark.parametrize("body", ["a\u200db\x00c\ufeff", '{"n": 1e2, "n": 2}', "\r\n two"])
+def test_what_is_copied_is_the_body_as_it_is(store: Path, body: str) -> None:
+    with Producer(store) as producer:
+        sent = producer.send(Message("orders", body.encode()), sharding_key="one")
+    with visitor(store) as browser:
+        shown = page(browser, f"/messages/orders/{sent.queue.queue_id}/{sent.queue_offset}")
+    (copied,) = re.findall(r'data-copy="([^"]*)" data-form="base64"', shown)
+    assert base64.b64decode(copied).decode() == body
 
 
 def test_nobody_sees_a_body_that_cannot_be_opened_as_another(store: Path) -> None:

@@ -208,9 +208,8 @@ def dead_letter_detail(letter: DeadLetter) -> Row:
 def exported_letter(letter: DeadLetter) -> Row:
     """One dead letter with everything that a copy elsewhere needs: its message as it was sent, and its failures."""
     message = message_row(letter.message)
-    given = {
-        name: message[name] for name in ("body", "body_base64", "body_error", "tags", "sharding_key") if name in message
-    }
+    kept = ("body", "body_base64", "body_error", "tags", "sharding_key", "flag")
+    given = {name: message[name] for name in kept if name in message}
     return {
         **dead_letter_row(letter),
         "group": letter.group,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Body:
     """None unless it is UTF-8."""
     json: str | None
     """The same, indented; None unless it is JSON."""
+    copied: str | None
+    """Base64 of what ``text`` shows, as it is in the message: HTML would not carry each character, such as NUL."""
     hex: str
     is_cut: bool
     problem: str | None
@@ -44,6 +47,7 @@ def body_of(message: ReceivedMessage) -> Body:
         stored_size=len(stored),
         text=None if text is None else visible(text),
         json=None if text is None or len(opened) > SHOWN_BYTES else _as_json(text),
+        copied=None if text is None else base64.b64encode(text.encode()).decode(),
         hex=_as_hex(shown[:_HEX_BYTES]),
         is_cut=len(opened) > SHOWN_BYTES,
         problem=problem,

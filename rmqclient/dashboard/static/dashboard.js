@@ -90,10 +90,16 @@
     document.dispatchEvent(new Event("rmq:theme"));
   };
   document.getElementById("theme").addEventListener("click", turn);
+  const decoded = (base64) => {
+    const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
+  };
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (!button) return;
-    navigator.clipboard?.writeText(button.dataset.copy).then(() => {
+    const given = button.dataset.copy;
+    const text = button.dataset.form === "base64" ? decoded(given) : given;
+    navigator.clipboard?.writeText(text).then(() => {
       button.classList.add("done");
       button.setAttribute("aria-label", "Copied");
     });

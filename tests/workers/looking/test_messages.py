@@ -73,6 +73,29 @@ def test_what_tail_prints_can_be_sent_again(store: str) -> None:
     assert (first["properties"]["colour"], second["body"]) == ("red", "text")
 
 
+@pytest.mark.guarantee("G123")
+def test_what_no_message_of_today_can_hold_is_set_aside_and_named(store: str) -> None:
+    # Given lines of a store that took more, around others
+    lines = [
+        {"body": "one", "flag": 7},
+        {"body": "two", "properties": {"p": "a\x01b"}},
+        {"body": "three", "tags": "paid || refunded"},
+        {"body_base64": "AAA=", "body_error": "it exceeds the limit"},
+        {"body": "five"},
+    ]
+    stdin = "\n".join(map(json.dumps, lines)).encode()
+
+    # When they are sent
+    sent = run("send", "orders", "--jsonl", "-", "-o", "json", "--store", store, stdin=stdin)
+
+    # Then each message is as its line says, and each other line is named
+    assert sent.exit_code == 1
+    assert "not sent: lines 2, 3, 4" in sent.stderr
+    assert json.loads(sent.stdout) == [{"topic": "orders", "sent": 2}]
+    found = rows(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert [(row["body"], row.get("flag")) for row in found] == [("one", 7), ("five", None)]
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

@@ -20,6 +20,7 @@ from rmqclient.workers.console.parameters import duration, name_and_value, with_
 
 if TYPE_CHECKING:
     from rmqclient import Message, Producer, SendResult
+    from rmqclient.errors import MessageRejected
 
 
 @click.command()
@@ -64,9 +65,11 @@ def send(
 ) -> None:
     """Send BODY to TOPIC, or with - standard input. The store is made if it does not exist.
 
-    With --lines or --jsonl only the number of messages is shown.
+    With --lines or --jsonl only the number of messages is shown. A line that no message can hold is set aside: it is
+    named, the others are sent, and the exit code is 1.
     """
     from rmqclient import Compression, Producer
+    from rmqclient.errors import MessageRejected
     from rmqclient.names import COMMAND_GROUP
 
     if delay_level and delay is not None:
@@ -78,14 +81,20 @@ def send(
     if many is None:
         single = file.read() if file is not None else _body(body)
         wanted: Iterable[tuple[Message, str | None]] = [_message(topic_name, single, parts)] * count
+        given = None
     else:
         made = _of_line if lines is not None else _of_json
-        wanted = _numbered(lambda line: made(topic_name, line, parts), many)
+        wanted = given = _Lines(lambda line: made(topic_name, line, parts), many)
     wanted = _with_keys(wanted, sharding_key_from) if sharding_key_from else wanted
 
     def sent(producer: Producer) -> Iterator[SendResult]:
         for each, sharding_key in _at_rate(wanted, rate):
-            yield producer.send(each, sharding_key, delay_level=delay_level, delay=delay)
+            try:
+                yield producer.send(each, sharding_key, delay_level=delay_level, delay=delay)
+            except MessageRejected as error:
+                if given is None:
+                    raise
+                given.set_aside(error)
 
     with opening(
         root, lambda: Producer(root, group=COMMAND_GROUP, compression=compression, compress_over_bytes=0)
@@ -95,13 +104,18 @@ def send(
         else:
             rows = [{"topic": topic_name, "sent": sum(1 for _ in sent(producer))}]
     write(rows, output=output, query=query)
+    if given is not None and given.aside:
+        raise click.ClickException(f"not sent: {'line' if len(given.aside) == 1 else 'lines'} {given.aside_in_words}")
 
 
 def _message(topic: str, body: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
     from rmqclient import Message
 
     properties = dict(parts["properties"])
-    return Message(topic, body, tags=parts["tags"], keys=parts["keys"], properties=properties), parts["sharding_key"]
+    message = Message(
+        topic, body, tags=parts["tags"], keys=parts["keys"], properties=properties, flag=parts.get("flag", 0)
+    )
+    return message, parts["sharding_key"]
 
 
 def _of_line(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
@@ -112,6 +126,7 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
     import orjson
 
     from rmqclient.admin.life import own_properties
+    from rmqclient.errors import MessageRejected
 
     try:
         row = orjson.loads(line)
@@ -119,6 +134,8 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
         raise click.ClickException(f"{line[:60]!r} is not JSON: {error}") from error
     if not isinstance(row, dict) or not {"body", "body_base64"} & row.keys():
         return _message(topic, line, parts)
+    if row.get("body_error"):
+        raise MessageRejected(f"its body could not be opened, and stands here as it is stored: {row['body_error']}")
     text = row.get("body")
     if row.get("body_base64") is not None:
         body = _of_base64(_text(row, "body_base64") or "")
@@ -129,6 +146,7 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
         "keys": _keys(row) or parts["keys"],
         "sharding_key": _text(row, "sharding_key") or parts["sharding_key"],
         "properties": {**own_properties(_properties(row)), **dict(parts["properties"])},
+        "flag": _flag(row),
     }
     return _message(topic, body, said)
 
@@ -169,6 +187,14 @@ def _properties(row: dict[str, Any]) -> dict[str, str]:
     raise click.ClickException(f'"properties": {_shown(properties)} is not an object of texts: put each in quotes')
 
 
+def _flag(row: dict[str, Any]) -> int:
+    """Return the flag, 0 if there is none. Raises ClickException."""
+    flag = row.get("flag") or 0
+    if isinstance(flag, int) and -(1 << 31) <= flag < 1 << 31:
+        return flag
+    raise click.ClickException(f'"flag": {_shown(flag)} is not a whole number of 32 bits')
+
+
 def _shown(value: object) -> str:
     """Return a value of a line as JSON, of a long one the beginning."""
     import orjson
@@ -190,16 +216,41 @@ def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) ->
         yield message, None if found is None else str(found)
 
 
-def _numbered(
-    made: Callable[[bytes], tuple[Message, str | None]], file: BinaryIO
-) -> Iterator[tuple[Message, str | None]]:
-    """Yield what is made of each line that is not empty. Raises ClickException, which names the line."""
-    for number, line in enumerate(file, 1):
-        if text := line.rstrip(b"\r\n"):
+class _Lines:
+    """What is made of the lines of a file that are not empty, and the numbers of those that no message can hold."""
+
+    def __init__(self, made: Callable[[bytes], tuple[Message, str | None]], file: BinaryIO) -> None:
+        self._made = made
+        self._file = file
+        self._number = 0
+        self.aside: list[int] = []
+
+    def __iter__(self) -> Iterator[tuple[Message, str | None]]:
+        """Yield one message after the other. Raises ClickException, which names the line, for what is no message."""
+        from rmqclient.errors import MessageRejected
+
+        for number, line in enumerate(self._file, 1):
+            self._number = number
+            if not (text := line.rstrip(b"\r\n")):
+                continue
             try:
-                yield made(text)
+                made = self._made(text)
             except click.ClickException as error:
-                raise click.ClickException(f"line {number}: {error.message}") from error
+                raise click.ClickException(f"line {self._number}: {error.message}") from error
+            except MessageRejected as error:
+                self.set_aside(error)
+            else:
+                yield made
+
+    def set_aside(self, error: MessageRejected) -> None:
+        """Name the present line, and go on behind it."""
+        click.echo(f"line {self._number} is set aside: {error}", err=True)
+        self.aside.append(self._number)
+
+    @property
+    def aside_in_words(self) -> str:
+        """The numbers of the lines that were set aside."""
+        return ", ".join(map(str, self.aside))
 
 
 def _at_rate(
