@@ -83,8 +83,7 @@ class Primary:
         with suppress(OSError):
             listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listening.close()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
         self._telling.close()
         self._list.close()
         self._keeper.close()

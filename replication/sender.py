@@ -109,8 +109,7 @@ class Sender:
         """End the connection; returns when its threads have ended."""
         self._end()
         for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+            thread.join()
         self._socket.close()
 
     def _end(self) -> None:

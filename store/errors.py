@@ -89,7 +89,7 @@ class TimerFull(StoreFull):
 
 
 class LimitReached(StoreError):
-    """The process or the machine has no descriptor, mapping or memory left for another file."""
+    """The process or the machine has no descriptor, mapping or memory left for another file, or no thread."""
 
     retryable = True
 
@@ -309,6 +309,15 @@ def as_store_error(error: OSError, doing: str) -> StoreError:
                 f"(ulimit -v), now {_limit(resource.RLIMIT_AS)}"
             )
     return StoreUnusable(what) if error.errno in _NOT_OURS_TO_OPEN else DiskFailed(f"{what}. Look at the disk")
+
+
+def no_thread(name: str, error: RuntimeError) -> LimitReached:
+    """Return the store's exception for a thread that could not be started."""
+    return LimitReached(
+        f"thread {name} cannot be started: {error}. There is no memory, or one of these limits was met: RLIMIT_NPROC "
+        f"(ulimit -u), now {_limit(resource.RLIMIT_NPROC)}, RLIMIT_AS (ulimit -v), now {_limit(resource.RLIMIT_AS)}, "
+        "pids.max of the control group"
+    )
 
 
 def _room(code: int | None) -> str:

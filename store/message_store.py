@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,15 @@ from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.append.replicas import Replicas
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageExpired, StoreClosed, StoreCorrupt, StoreFull, StoreReplaced, store_errors
+from rmqclient.store.errors import (
+    MessageExpired,
+    QueueError,
+    StoreClosed,
+    StoreCorrupt,
+    StoreFull,
+    StoreReplaced,
+    store_errors,
+)
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
@@ -95,7 +104,7 @@ def open_store(
                     try:
                         settled = settle_config(path, config)
                         state = enter(path, settled, lock, settling=settling)
-                        return MessageStore(path, settled, state, lock, housekeeping=housekeeping)
+                        store = MessageStore(path, settled, state, lock, housekeeping=housekeeping)
                     except BaseException:  # before the gate is given back, as at the end of closing
                         lock.unlock(BROKER_BYTE)
                         raise
@@ -105,6 +114,8 @@ def open_store(
         except BaseException:
             lock.close()
             raise
+    store.start()
+    return store
 
 
 class MessageStore:
@@ -119,6 +130,7 @@ class MessageStore:
         self.lock = lock
         self._pid = os.getpid()
         self._closed = False
+        self._is_leaving = False
         self._mappings = MappingCache(config.max_mapped_files, check_in_place=lock.check_in_place)
         self.log_files, self.consume_queues = files_of(root, config, self._mappings)
         self.topics = TopicTable(root, state, lock, config.lock_timeout_ms)
@@ -144,7 +156,21 @@ class MessageStore:
         self._releaser = Releaser(state, self._mappings)
         self._moved_clock = MovedClock(state) if clock.is_movable() else None
         self.disk.enter()
-        self.housekeeper = self._start_housekeeper() if housekeeping else None
+        self.housekeeper = self._make_housekeeper() if housekeeping else None
+
+    def start(self) -> None:
+        """Start the threads of the store, outside of the gate: that one fails or hangs is nobody else's matter.
+
+        Raises LimitReached, and has left the store then.
+        """
+        try:
+            for part in (self._releaser, self._moved_clock, self.housekeeper):
+                if part is not None:
+                    part.start()
+        except BaseException:
+            with suppress(QueueError):  # the next opening recovers what could not be left in order
+                self.close()
+            raise
 
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
@@ -395,21 +421,27 @@ class MessageStore:
     def close(self) -> None:
         """Leave the store; the last process leaves it clean. Closing twice, or in a forked child, does nothing.
 
+        If a signal handler raises while this waits for what is under way, call it again.
+
         Raises StoreFull, StorePoisoned, LimitReached, DiskFailed or StoreBusy when the last process could not leave
         the store clean, and StoreReplaced when its directory is another one now and nothing has said so yet. The
         process has left nevertheless, and the next opening recovers.
         """
-        if self._closed or os.getpid() != self._pid:
+        if self._is_leaving or not self.lock.is_open:
             return
-        self._closed = True
-        self.once.close()
-        self._appenders.close()
-        self.compaction.close()
-        if self.housekeeper is not None:
-            self.housekeeper.close()
-        self._releaser.close()
-        if self._moved_clock is not None:
-            self._moved_clock.close()
+        self._is_leaving = self._closed = True
+        try:
+            self.once.close()
+            self._appenders.close()
+            self.compaction.close()
+            for part in (self.housekeeper, self._releaser, self._moved_clock):
+                if part is not None:
+                    part.close()
+            self._leave()
+        finally:
+            self._is_leaving = not self.lock.is_open
+
+    def _leave(self) -> None:
         try:
             if self.lock.replaced:  # and somebody was told: there is nothing left to do here
                 return
@@ -461,7 +493,7 @@ class MessageStore:
             self.flusher.flush_index(self.index_files, newest)
             self.state.index_timestamp = newest.header.end_timestamp
 
-    def _start_housekeeper(self) -> Housekeeper:
+    def _make_housekeeper(self) -> Housekeeper:
         config, check, watched = self.config, self.check_in_place, Passes(self.state).watched
         tasks: dict[Callable[[], None], int | Every] = {
             watched("flushing the log", self.flusher.flush_timed): config.flush.interval_ms,

@@ -24,7 +24,7 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import Durability, MessageStore
 from rmqclient.store.append.replicas import Copies
-from rmqclient.store.errors import NotFlushed
+from rmqclient.store.errors import LimitReached, NotFlushed
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -70,7 +70,7 @@ class Flushes:
                 return answer
             try:
                 self._start()
-            except RuntimeError as error:
+            except LimitReached as error:
                 _note([parked], NotFlushed(f"no thread can wait for the disk: {error}"))
                 return answer
             self._parked.append(parked)
@@ -78,7 +78,7 @@ class Flushes:
         return None
 
     def _start(self) -> None:
-        """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
+        """Start the thread, the first time. Raises LimitReached when the host allows no more."""
         if self._thread is None:
             thread = GuardedThread(target=self._run, name="rmq-serve-flushes")
             thread.start()

@@ -96,8 +96,7 @@ class Telling:
     def close(self) -> None:
         """Tell nobody any more."""
         self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._ended.is_set() and not tell_once(self._store):

@@ -6,10 +6,10 @@ call ends the wait at once. The bells of the store, :mod:`rmqclient.store.runtim
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
 from rmqclient.store import MessageQueue
+from rmqclient.store.threads.locks import Condition
 
 
 class Bell(Protocol):
@@ -40,7 +40,7 @@ class ThreadBell:
 
     def __init__(self) -> None:
         self._rings = 0
-        self._rung = threading.Condition()
+        self._rung = Condition()
 
     def heard(self) -> int:
         """Return a number that changes at each ring, for :meth:`wait`."""

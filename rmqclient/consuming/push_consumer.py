@@ -202,8 +202,8 @@ class PushConsumer:
         later look. ``on_ready`` is called after that, and before the first handler, which may end the process.
 
         Lifespans and start-up functions run first. Raises what they raise; SubscriptionMismatch, ClientIdInUse,
-        TableFull, StoreBusy; HandlerError for a handler whose parameters cannot be filled. A broadcast handler raises
-        HandlerError when the member has no name, and InvalidName. The consumer is closed then.
+        TableFull, StoreBusy, LimitReached; HandlerError for a handler whose parameters cannot be filled. A broadcast
+        handler raises HandlerError when the member has no name, and InvalidName. The consumer is closed then.
         """
         if self._tables is not None:
             self._tables.serve(self._backend)
@@ -215,11 +215,11 @@ class PushConsumer:
                 on_ready()
             self._losses.watch()
             self._deliver()
+            self._coordinator.start()
+            self._start_crons()
         except BaseException:
             self.close()
             raise
-        self._coordinator.start()
-        self._start_crons()
 
     def _deliver(self) -> None:
         for subscription in self.subscriptions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rmqclient.backend.protocols import Backend, GroupQueue, Span
@@ -270,14 +270,12 @@ class LocalBackend:
                 if slot.load("owner"):
                     store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
 
-    @contextmanager
-    def alone(self, name: str, timeout_s: float) -> Iterator[None]:
+    def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
         """Keep every other process from what has this name, until the block ends. Raises StoreBusy.
 
         Names share a fixed number of locks, so another name may wait, too.
         """
-        with self._usable().lock.held(CRON_BYTES + zlib.crc32(name.encode()) % CRON_STRIPES, timeout_s):
-            yield
+        return self._usable().lock.held(CRON_BYTES + zlib.crc32(name.encode()) % CRON_STRIPES, timeout_s)
 
     def shared(self) -> LocalBackend:
         """Return this backend for a user that does not own it: its ``close`` leaves the store open."""

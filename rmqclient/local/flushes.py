@@ -8,8 +8,9 @@ from collections.abc import Callable
 from rmqclient.backend.futures import SendFuture
 from rmqclient.message import SendResult
 from rmqclient.store.append.replicas import told
-from rmqclient.store.errors import NotFlushed, StoreClosed
+from rmqclient.store.errors import LimitReached, NotFlushed, StoreClosed
 from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.locks import Condition
 
 
 class Flushes:
@@ -21,7 +22,7 @@ class Flushes:
 
     def __init__(self, wait: Callable[[int], bool | None]) -> None:
         self._wait = wait
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._waiting: list[tuple[SendResult, SendFuture]] = []
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -33,14 +34,14 @@ class Flushes:
                 raise StoreClosed("this producer was closed")
             try:
                 self._start()
-            except RuntimeError as error:
+            except LimitReached as error:
                 future.end(NotFlushed(f"no thread can wait for the disk: {error}; the message is stored"))
                 return
             self._waiting.append((result, future))
             self._changed.notify()
 
     def _start(self) -> None:
-        """Start the thread, the first time. Raises RuntimeError when the host allows no more."""
+        """Start the thread, the first time. Raises LimitReached when the host allows no more."""
         if self._thread is None:
             thread = GuardedThread(target=self._run, name="rmq-flushes")
             thread.start()

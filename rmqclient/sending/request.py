@@ -31,6 +31,7 @@ from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreClosed
 from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -82,7 +83,7 @@ class Requester:
         self._replies = backend.replies()
         self._envelope: Mapping[str, str] | None = None
         """What every request says so that its reply comes here; None before the first one."""
-        self._changing = threading.Condition(threading.Lock())
+        self._changing = Condition(threading.Lock())
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
         """Earliest deadline of a request, by the clock's ``elapsed``."""
@@ -125,7 +126,7 @@ class Requester:
             me = threading.current_thread()
             with self._changing:
                 self._changing.wait_for(lambda: self._listener in (None, me))
-            if self._thread.ident is not None and self._thread is not me:
+            if self._thread is not me:
                 self._thread.join()
         self._replies.close()
 

@@ -37,6 +37,7 @@ from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, fork
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -126,7 +127,7 @@ class Table(Snapshot):
         """By key, the place of the value that this look at the queues has brought."""
         self._found_before: dict[str, int] = {}
         """The same of the look before it."""
-        self._moved = threading.Condition()
+        self._moved = Condition()
         self._tells_changes = False
         self._closing = False
         self._refusal = ""

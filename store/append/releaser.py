@@ -30,6 +30,9 @@ class Releaser:
         self._thread = GuardedThread(
             target=_run, args=(state.words, weakref.ref(mappings), self._closed), name="rmq-releaser"
         )
+
+    def start(self) -> None:
+        """Start the thread. Raises LimitReached."""
         self._thread.start()
 
     def close(self) -> None:

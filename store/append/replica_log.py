@@ -20,13 +20,12 @@ Records are appended when they are whole. So a reader never sees half of one, wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from rmqclient.store import layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import RecordsDamaged, UnknownTopic, store_errors
-from rmqclient.store.kernel._kernel import Dispatcher, Mapping
+from rmqclient.store.kernel._kernel import Dispatcher, Mapping, scope
 from rmqclient.store.layout import COPYING, FOUND, IDLE, RECORDED
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.dispatch import checker, ends_of
@@ -243,7 +242,7 @@ class ReplicaLog:
             if lanes >> lane & 1:
                 self._state.signal_arrival(lane)
 
-    @contextmanager
+    @scope
     def _locked(self) -> Iterator[None]:
         with self._state.locked(self._state.append_mutex, self._timeout_ms):
             self._state.check_open(self._parts.root)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.files.file_lock import LockFile
+from rmqclient.store.kernel._kernel import scope
 
 _LOCK_BYTE = 0
 
 
-@contextmanager
+@scope
 def directory_held(directory: Path, timeout_s: float, busy: str) -> Iterator[None]:
     """Keep other processes out of ``directory``, where a file ``lock`` is made, until the block ends.
 

@@ -57,14 +57,13 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files import fork
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
+from rmqclient.store.kernel._kernel import HeldByte
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.threads.standing import Holder, holders
@@ -195,29 +194,22 @@ class LockFile:
             time.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    @contextmanager
-    def held(self, byte: int, timeout_s: float = 5.0) -> Iterator[None]:
+    def held(self, byte: int, timeout_s: float = 5.0) -> HeldByte:
         """Hold ``byte`` exclusively for the length of a ``with`` block; other threads are kept out as well.
 
-        Not reentrant: the thread that holds it and asks again gets ``StoreBusy``.
+        Not reentrant: the thread that holds it and asks again gets ``StoreBusy``. An exception from a signal handler,
+        wherever it comes, leaves the byte free.
 
-        Raises:
+        Entering it raises:
             StoreBusy: the byte was not free within ``timeout_s`` seconds.
             StoreReplaced: as :meth:`check_in_place`.
         """
-        deadline = time.monotonic() + timeout_s
         section = self._sections.setdefault(byte, threading.Lock())
-        if not section.acquire(timeout=max(timeout_s, 0)):
-            raise StoreBusy(f"{self.path}: {byte_name(byte)} was held for {timeout_s:g} s by a thread of this process")
-        try:
-            self.wait_exclusive(byte, deadline - time.monotonic())
-            try:
-                self.check_in_place()
-                yield
-            finally:
-                self.unlock(byte)
-        finally:
-            section.release()
+        return HeldByte(self, self._file, self._own, section, byte, timeout_s)
+
+    def busy_here(self, byte: int, waited_s: float) -> StoreBusy:
+        """Return the error that a byte is held by another thread of this process."""
+        return StoreBusy(f"{self.path}: {byte_name(byte)} was held for {waited_s:g} s by a thread of this process")
 
     def check_in_place(self) -> None:
         """Raise StoreReplaced if the lock file is not the one at its path; once it was not, for ever."""

@@ -1,12 +1,19 @@
 """Types and documentation of the compiled kernel. Its rules stand in the docstring of ``_kernel.pyx``."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingLike
 from contextlib import AbstractContextManager
-from typing import Protocol, Self, TypeAlias, final
+from io import FileIO
+from threading import Condition as _Condition
+from threading import Lock
+from typing import ParamSpec, Protocol, Self, TypeAlias, TypeVar, final
 
 from rmqclient.steps.steps import Steps
+from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.message_queue import MessageQueue
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 LAYOUT: dict[str, int]
 CRC32_METHOD: str
@@ -232,6 +239,26 @@ class RobustMutex:
     @property
     def process(self) -> int:
         """Id of the process that holds it, in its own PID namespace, 0 when the mutex is free. For people only."""
+
+@final
+class HeldByte:
+    """What :meth:`rmqclient.store.files.file_lock.LockFile.held` returns."""
+
+    def __new__(
+        cls, lock: LockFile, file: FileIO, own: set[int], section: Lock, byte: int, timeout_s: float
+    ) -> Self: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+def scope(function: Callable[_P, Iterator[_T]]) -> Callable[_P, AbstractContextManager[_T, bool | None]]:
+    """Make a context manager of a generator, as ``contextlib.contextmanager`` does, for one that holds locks.
+
+    No line of Python runs between the generator and the ``with`` statement, so an exception from a signal handler comes
+    inside of the generator or inside of the block: the generator's ``finally`` and ``with`` release what it holds.
+    """
+
+class Condition(_Condition):
+    """A condition that no line of Python enters or leaves: no exception from a signal handler leaves it locked."""
 
 @final
 class Message:

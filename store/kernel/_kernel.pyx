@@ -105,6 +105,7 @@ cdef extern from "shared_memory.h" nogil:
         int lock_file
     const Owner no_owner
     int owner_enter(int lock_file, uint64_t number)
+    int byte_unlock(int lock_file, int64_t byte)
     int mutex_try(void *at, const Owner *me, int spins)
     int mutex_wait(void *at, const Owner *me, int64_t timeout_ns)
     int mutex_inherit(void *at, const Owner *me, uint64_t seen)
@@ -357,6 +358,7 @@ def wall_clock():
 def elapsed():
     return elapsed_ns()
 
+include "locks.pxi"
 include "memory.pxi"
 include "resident.pxi"
 include "allocator.pxi"

@@ -267,12 +267,19 @@ static inline uint64_t mutex_owner(const void *at) { return load64(at) >> 1; }
 
 static inline int mutex_process(const void *at) { return (int)(mutex_owner(at) & ((1 << OWNER_PROCESS_BITS) - 1)); }
 
+static inline int byte_set(int lock_file, int64_t byte, short kind)
+{
+    struct flock wanted = {.l_type = kind, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    return fcntl(lock_file, F_OFD_SETLK, &wanted) == 0 ? 0 : errno;
+}
+
+static inline int byte_unlock(int lock_file, int64_t byte) { return byte_set(lock_file, byte, F_UNLCK); }
+
 /* Lock the byte of a number. 0, or an errno: EAGAIN when another owner has it. */
 static inline int owner_enter(int lock_file, uint64_t number)
 {
-    struct flock wanted = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(OWNER_BYTES + number), .l_len = 1};
     if (number == 0 || number > MOST_OWNER) return EINVAL;
-    return fcntl(lock_file, F_OFD_SETLK, &wanted) == 0 ? 0 : errno;
+    return byte_set(lock_file, (int64_t)(OWNER_BYTES + number), F_WRLCK);
 }
 
 /* On doubt it lives. A number that no owner can have was damaged, and belongs to nobody. */

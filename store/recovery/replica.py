@@ -9,7 +9,6 @@ reboot: what its primary has delivered is found in the log, and no group stands 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rmqclient.store.errors import StoreInUse, StoreUnusable, store_errors
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
+from rmqclient.store.kernel._kernel import scope
 from rmqclient.store.log.shape import is_empty
 from rmqclient.store.recovery import cutting
 from rmqclient.store.recovery.opening import files_of, make_root, settle_config
@@ -115,7 +115,7 @@ def closed_end(root: Path) -> int:
     return low_water.flushed_to
 
 
-@contextmanager
+@scope
 def _alone(root: Path) -> Iterator[None]:
     """Have the directory while no process has its store open. Raises StoreInUse, StoreBusy."""
     with store_errors(f"{root} cannot be changed"):

@@ -19,7 +19,6 @@ the seek.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
 from types import MappingProxyType
@@ -28,7 +27,7 @@ from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, TableFull
-from rmqclient.store.kernel._kernel import RobustMutex, commit_offset, settle_counters
+from rmqclient.store.kernel._kernel import RobustMutex, commit_offset, scope, settle_counters
 from rmqclient.store.runtime.client_id import digest_of
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at, running_slot_at
 
@@ -101,7 +100,7 @@ class GroupQueueSlot:
             self.store("counted_from", self.load("counted_from") - 1 & _WORD)
             self.store("counting", 0)
 
-    @contextmanager
+    @scope
     def locked(self, timeout_ms: int) -> Iterator[None]:
         """Hold the mutex of this slot; what a dead owner left is settled.
 

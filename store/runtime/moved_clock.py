@@ -22,6 +22,9 @@ class MovedClock:
         self._state = state
         self._closed = threading.Event()
         self._thread = GuardedThread(target=self._run, args=(clock.heard(),), name="rmq-clock")
+
+    def start(self) -> None:
+        """Start the thread. Raises LimitReached."""
         self._thread.start()
 
     def close(self) -> None:

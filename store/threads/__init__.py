@@ -2,6 +2,7 @@
 
 ===========  =====================================================================================
 guarded      starts threads; what leaves one is told to whoever answers for the process
+locks        conditions and generators whose locks no exception from a signal handler leaves held
 logs         lines that never raise, whatever the application's handlers and filters do
 signals      which signals a thread leaves to others
 standing     which processes stand still, and hold a lock all the same

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from rmqclient.store.errors import ThreadLost
+from rmqclient.store.errors import ThreadLost, no_thread
 
 
 class Loss(NamedTuple):
@@ -47,6 +47,18 @@ class GuardedThread(threading.Thread):
 
     def __init__(self, *, target: Callable[..., object], name: str, args: tuple[object, ...] = ()) -> None:
         super().__init__(target=target, name=name, args=args, daemon=True)
+
+    def start(self) -> None:
+        """Start it. Raises LimitReached when the process or the host can have no more threads."""
+        try:
+            super().start()
+        except RuntimeError as error:
+            raise no_thread(self.name, error) from error
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended; returns at once if it was never started."""
+        if self.ident is not None:
+            super().join(timeout)
 
     def run(self) -> None:
         """Run the target."""

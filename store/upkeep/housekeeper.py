@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 
 from rmqclient.store import clock, layout
 from rmqclient.store.clock import boottime
-from rmqclient.store.errors import StoreError, StoreReplaced
+from rmqclient.store.errors import LimitReached, StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread
@@ -94,6 +94,9 @@ class Housekeeper:
         self._stays_until = 0
         self._serving = False
         self._thread = GuardedThread(target=self._run, name="rmq-housekeeper")
+
+    def start(self) -> None:
+        """Try for the role from now on. Raises LimitReached."""
         self._thread.start()
 
     @property
@@ -126,7 +129,7 @@ class Housekeeper:
             failure = None
             try:
                 self._serve(turn)
-            except RuntimeError as error:  # no thread can be started now: another process may have some left
+            except LimitReached as error:  # no thread can be started now: another process may have some left
                 failure = error
             finally:
                 self._lock.unlock(HOUSEKEEPER_BYTE)

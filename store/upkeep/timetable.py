@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rmqclient.store import clock
 from rmqclient.store.clock import boottime
-from rmqclient.store.errors import QueueError, StoreBusy, StorePoisoned, StoreReplaced
+from rmqclient.store.errors import LimitReached, QueueError, StoreBusy, StorePoisoned, StoreReplaced
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -74,7 +74,7 @@ class Timetable:
             thread = GuardedThread(target=self._work, name="rmq-task")
             try:
                 thread.start()
-            except RuntimeError as error:
+            except LimitReached as error:
                 if not self._is_short:
                     _log.error("%d of %d threads run the tasks: %s", len(threads), _THREADS, error)
                 self._is_short = True

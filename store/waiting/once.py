@@ -27,16 +27,22 @@ that opens the store after the clock was set forward. Without a window, the defa
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected, StoreClosed
 from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES
-from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, TIMER_TOPIC, Message, SendResult, duplicate_of
+from rmqclient.store.kernel._kernel import (
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    Condition,
+    Message,
+    SendResult,
+    duplicate_of,
+    scope,
+)
 from rmqclient.store.log import query
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
@@ -91,22 +97,25 @@ class Once:
         self._began = self._clock.wall_ms() - self._clock.boottime_ms()
         self._senders = 0
         self._is_closed = False
-        self._changed = threading.Condition()
+        self._changed = Condition()
 
-    @contextmanager
+    @scope
     def alone(self, topic: str, key: str) -> Iterator[None]:
         """Keep all other senders from sending with this key during the block. Raises StoreBusy, StoreClosed."""
-        with self._changed:
-            if self._is_closed:
-                raise StoreClosed(f"the store of {self._lock.path} was closed")
-            self._senders += 1
+        is_counted = False
         try:
+            with self._changed:
+                if self._is_closed:
+                    raise StoreClosed(f"the store of {self._lock.path} was closed")
+                self._senders += 1
+                is_counted = True
             with self._lock.held(ONCE_BYTES + _stripe(topic, key), self._timeout_s):
                 yield
         finally:
-            with self._changed:
-                self._senders -= 1
-                self._changed.notify_all()
+            if is_counted:
+                with self._changed:
+                    self._senders -= 1
+                    self._changed.notify_all()
 
     def find(self, topic: str, key: str, within: timedelta | None) -> SendResult | None:
         """Return where the message of a topic stands that was sent with a key, within a time if given, or None.

@@ -23,6 +23,7 @@ from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log
 
 INTERVAL_S: Final = 30.0  # heartbeatBrokerInterval
@@ -72,7 +73,7 @@ class Heartbeats:
         self._missed: set[str] = set()
         self._failing: set[str] = set()
         self._order = threading.Lock()  # an older heartbeat must not follow a newer one
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from rmqclient.errors import QueueError
 from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log
 
 Errand: TypeAlias = Callable[[], None]
@@ -25,7 +26,7 @@ class Keeper:
     """
 
     def __init__(self, name: str) -> None:
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._due: list[tuple[float, int, Errand]] = []
         self._count = itertools.count()
         self._ended = False

@@ -6,10 +6,10 @@ have the same two limits. [DefaultMQProducer.backPressureForAsyncSendNum, backPr
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from rmqclient.errors import ProducerFull, StoreClosed
+from rmqclient.store.threads.locks import Condition
 
 MOST_SENDS: Final = 10_000
 MOST_BYTES: Final = 100 * 1024 * 1024
@@ -22,7 +22,7 @@ class UnderWay:
     __slots__ = ("_bytes", "_changed", "_closed", "_sends", "_unfinished")
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._sends = 0
         self._bytes = 0
         self._unfinished = 0

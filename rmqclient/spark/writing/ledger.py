@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from rmqclient.store.files.directory_lock import directory_held
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.settings.document import replace_file
 from rmqclient.store.settings.identity import store_identity
+from rmqclient.store.threads.locks import scope
 
 _FORMAT = 2
 _OLDER_FORMAT = 1
@@ -112,7 +112,7 @@ class Ledger:
         self._path = self.directory / _FILE
         self._older = above / _FILE
 
-    @contextmanager
+    @scope
     def held(self, timeout_s: float) -> Iterator[None]:
         """Keep other drivers of the application out. Raises StoreBusy if another driver stays in for too long."""
         if not self.directory.is_dir():

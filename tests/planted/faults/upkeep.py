@@ -45,9 +45,9 @@ FAULTS = [
     ),
     Fault(
         name="a section under a lock is entered without a look at its name",
-        file="store/files/file_lock.py",
-        old="                self.check_in_place()\n                yield\n",
-        new="                yield\n",
+        file="store/kernel/locks.pxi",
+        old="            self.lock.check_in_place()\n",
+        new="",
         tests=REPLACED,
         select="offsets_are_not_written",
     ),

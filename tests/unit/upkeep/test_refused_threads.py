@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -9,7 +11,8 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.store import Durability, FlushConfig, MessageStore, StoreConfig, open_store
-from rmqclient.store.errors import NotFlushed
+from rmqclient.store.errors import LimitReached, NotFlushed
+from rmqclient.store.files.file_lock import BROKER_BYTE, LockFile
 from tests.client.conftest import wait_for
 from tests.support.stores import TOPIC, appender_of
 
@@ -81,3 +84,67 @@ def test_a_future_that_no_thread_can_wait_for_says_that_its_message_is_stored_an
         with pytest.raises(NotFlushed, match="is stored"):
             producer.send_async(Message(TOPIC, b"first")).result(10)
         assert producer.send_async(Message(TOPIC, b"second")).result(10).commit_log_offset > 0
+
+
+@pytest.mark.guarantee("G110")
+@pytest.mark.parametrize("name", ["rmq-releaser", "rmq-housekeeper", "rmq-preparer"])
+def test_a_producer_without_one_of_its_threads_names_the_limit_and_has_left_the_store(
+    tmp_path: Path, refuse: Refusals, name: str
+) -> None:
+    refuse.next(1, name)
+    with pytest.raises(LimitReached, match="RLIMIT_NPROC"):
+        Producer(tmp_path, config=QUICK)
+    lock = LockFile(tmp_path / "lock")
+    assert lock.try_exclusive(BROKER_BYTE)
+    lock.close()
+    with Producer(tmp_path) as producer:
+        producer.send(Message(TOPIC, b"message"))
+
+
+HANGS = """
+import sys, threading
+def hang(thread):
+    print(thread.name, flush=True)
+    sys.stdin.read()
+threading.Thread.start = hang
+from rmqclient import Producer
+Producer(sys.argv[1])
+"""
+
+
+@pytest.mark.guarantee("G110")
+def test_a_process_that_hangs_while_it_starts_a_thread_keeps_nobody_out(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HANGS, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "rmq-releaser\n"
+            with Producer(tmp_path) as producer:
+                producer.send(Message(TOPIC, b"message"))
+        finally:
+            child.kill()
+
+
+WITHOUT_MEMORY = """
+import resource, sys, threading
+from pathlib import Path
+from rmqclient import Producer
+from rmqclient.store.errors import LimitReached
+stack = 1 << 30
+threading.stack_size(stack)
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + stack, resource.RLIM_INFINITY))
+try:
+    Producer(sys.argv[1])
+except LimitReached as error:
+    print(error)
+"""
+
+
+@pytest.mark.guarantee("G110")
+def test_a_process_without_room_for_a_stack_is_told_which_limit_it_has_met(tmp_path: Path) -> None:
+    with Producer(tmp_path, config=CONFIG):
+        command = [sys.executable, "-c", WITHOUT_MEMORY, str(tmp_path)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "thread rmq-releaser" in told
+    assert "RLIMIT_AS" in told

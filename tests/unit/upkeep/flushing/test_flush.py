@@ -162,7 +162,8 @@ def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypat
         tasks.update({task.__qualname__: every for task, every in given.items()})
 
     monkeypatch.setattr(Housekeeper, "__init__", look)
-    monkeypatch.setattr(Housekeeper, "close", lambda _: None)
+    for method in ("start", "close"):
+        monkeypatch.setattr(Housekeeper, method, lambda _: None)
     with open_store(tmp_path / "another"):
         pass
     assert tasks.items() >= {
