@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage
+from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.consuming.start_position import begin
@@ -124,8 +124,7 @@ def test_queues_that_come_later_begin_at_their_first_message(store: MessageStore
 def test_a_queue_added_to_a_topic_begins_at_its_first_message(store: MessageStore) -> None:
     send(store, "old", queues=1)
     consumer = Consumer(store, "latest")
-    store.topics.add([MessageQueue("t", 1)])
-    store.state.signal_membership()
+    Admin(store).update_topic("t", 2)
     with Producer(store) as producer:
         for number in range(4):
             producer.send(Message("t", b"%d" % number))
