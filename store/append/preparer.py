@@ -8,8 +8,6 @@ making the next *file* is the housekeeper's work.
 
 from __future__ import annotations
 
-import errno
-
 from rmqclient.store.errors import QueueError
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import Appender, Mapping
@@ -50,9 +48,7 @@ class Preparer:
                 if behind is mapping:
                     behind = None
                 populated_to = self._ahead.populate(mapping, base, start, LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES, behind)
-            except (QueueError, OSError) as error:
+            except (QueueError, OSError):
                 # The file is missing yet, or memory is: the next append reports it. Or the page has a block that it
-                # shares with a clone, and there is no room for another one: the next append looks at the disk first.
-                if isinstance(error, OSError) and error.errno == errno.EFAULT:
-                    self._state.disk_full = 1
+                # shares with a clone, and there is no room for another one: the next append asks for that itself.
                 self._ahead.wait_for_append()
