@@ -101,7 +101,7 @@ class Seen:
             self.ask()
         return self.seats
 
-    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+    def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues by the route that this member knows."""
         del topic
         return self.route

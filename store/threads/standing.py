@@ -51,12 +51,12 @@ _REMEDIES = {
 
 def holders(path: str, byte: int) -> list[Holder]:
     """Return the processes that hold a byte of the lock file at ``path`` exclusively, as far as they can be seen."""
-    return [each for each in _with_open(path, _pids()) if byte in each.held]
+    return [each for each in _with_open(path) if byte in each.held]
 
 
 def standing(path: str) -> list[Holder]:
     """Return the processes that stand still and have the lock file at ``path`` open, as far as they can be seen."""
-    return list(_with_open(path, (pid for pid in _pids() if _stands(pid))))
+    return [each for each in _with_open(path) if each.stands]
 
 
 def left_behind(path: str) -> list[Holder]:
@@ -83,12 +83,12 @@ def _pids() -> Iterator[int]:
         yield from (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _with_open(path: str, pids: Iterator[int]) -> Iterator[Holder]:
+def _with_open(path: str) -> Iterator[Holder]:
     try:
         status = os.stat(path)
     except OSError:
         return
-    for pid in pids:
+    for pid in _pids():
         found = _held(pid, (status.st_dev, status.st_ino))
         if found is not None:
             yield Holder(pid, _command(pid), _stands(pid), tuple(sorted(found)))

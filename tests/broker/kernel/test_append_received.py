@@ -152,7 +152,7 @@ def test_a_client_cannot_make_a_record_that_has_no_place_in_its_queue(
         ({"store_host": bytes(16)}, ValueError, "16 bytes"),
         ({"reconsume_times": -1}, ValueError, "reconsume_times"),
         ({"delay_level": -1}, ValueError, "delay_level"),
-        ({"due_ms": 5}, ValueError, "due_ms"),
+        ({"due_ms": -5}, ValueError, "due_ms"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_and_nothing_is_written(
