@@ -439,7 +439,7 @@ class MessageStore:
                     part.close()
             self._leave()
         finally:
-            self._is_leaving = not self.lock.is_open
+            self._is_leaving = False  # without a call, in which a signal handler may raise once more
 
     def _leave(self) -> None:
         try:
