@@ -389,7 +389,7 @@ REASONS = (
         "The first heartbeat of a group makes its retry topic, and may do so before the replay asks for its route.",
         codes=(105,),
         what="code",
-        sessions="^mqadmin-messages",
+        sessions="^mqadmin-",
         topic="^%RETRY%",
         recorded="^17$",
         live="^0$",

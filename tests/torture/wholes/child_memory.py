@@ -17,6 +17,7 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import StoreConfig
 
 TOPIC = "memory"
+GROUPS = ("local", "remote")
 PER_SECOND = 60_000
 CONFIG = StoreConfig(commit_log_file_bytes=16 << 20, max_body_bytes=1 << 20, index_entries=100_000)
 """Small files: what a process keeps of each it has passed shows sooner."""
@@ -25,7 +26,7 @@ _BATCH = 100
 app = App()
 
 
-@app.handler(TOPIC, group="local")
+@app.handler(TOPIC, group=GROUPS[0])
 def handle(_message: ReceivedMessage) -> None:
     """Do nothing; what is looked at is where the pages of the message stay."""
 
@@ -45,7 +46,7 @@ def read(url: str) -> int:
     found = Counter[str]()
     far = App(url)
 
-    @far.handler(TOPIC, group="remote")
+    @far.handler(TOPIC, group=GROUPS[1])
     def count(_message: ReceivedMessage) -> None:
         found["messages"] += 1
 
