@@ -31,14 +31,16 @@ def files_of(root: Path) -> dict[Path, bytes]:
 
 
 def removed(root: Path) -> None:
-    """Remove the store, with its directory."""
-    shutil.rmtree(root)
+    """Remove the store, with its directory. Until ``lock`` is gone, a file can be made in what was looked through."""
+    while root.exists():
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def emptied(root: Path) -> None:
     """Remove what is in the directory, which stays, and has its inode."""
-    for each in root.iterdir():
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
+    while left := list(root.iterdir()):
+        for each in left:
+            shutil.rmtree(each, ignore_errors=True) if each.is_dir() else each.unlink()
 
 
 def renamed(root: Path) -> None:
@@ -143,7 +145,7 @@ def test_consumers_of_the_old_store_begin_nothing_more(tmp_path: Path) -> None:
     handled: list[bytes] = []
     app.handler("orders", group="billing")(lambda body: handled.append(bytes(body)))
     with app.running() as consumer:
-        shutil.rmtree(root)
+        removed(root)
         began = time.monotonic()
         consumer.drain(10 * TOLD_S)  # waits for the handlers' threads
         assert time.monotonic() - began < TOLD_S
