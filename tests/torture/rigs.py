@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.damage import disk_full, failed_flush, failures, flips, fuzz, recovery
+from tests.torture.damage import clones, disk_full, failed_flush, failures, flips, fuzz, recovery
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.replicas import power as power_of_pairs
 from tests.torture.replicas import replication
@@ -30,6 +30,7 @@ RIGS: dict[str, Rig] = {
         fuzz.RIG,
         failures.RIG,
         disk_full.RIG,
+        clones.RIG,
         recovery.RIG,
         poison.RIG,
         steps.RIG,

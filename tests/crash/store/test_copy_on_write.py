@@ -10,10 +10,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import pytest
 
@@ -21,35 +21,14 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.files.own_blocks import RESERVE, shares_blocks
 from tests.client.conftest import wait_for
+from tests.support.host.shared_blocks import CASES, Case
 from tests.support.host.small_disks import CannotMount, Filler, small_disk
 from tests.support.oracle import reference
 from tests.support.oracle.views import stored_bodies
 from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
 
-class Case(NamedTuple):
-    """A file system, and what shares the blocks of a store on it."""
-
-    kind: str
-    share: Callable[[Path], None]
-
-
-def clone(disk: Path) -> None:
-    subprocess.run(["cp", "-a", "--reflink=auto", disk / "store", disk / "backup"], check=True)
-
-
-def snapshot(disk: Path) -> None:
-    subprocess.run(["btrfs", "subvolume", "snapshot", "-r", disk, disk / "backup"], check=True, capture_output=True)
-
-
-def nothing(disk: Path) -> None:
-    del disk
-
-
-CASES = [Case("xfs", clone), Case("btrfs", nothing), Case("btrfs", clone), Case("btrfs", snapshot)]
-
-
-@pytest.fixture(params=CASES, ids=lambda case: f"{case.kind}-{case.share.__name__}")
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
     found: Case = request.param
     return found

@@ -14,6 +14,7 @@ RECOVERY = "tests/unit/recovery/test_recovery.py"
 RETENTION = "tests/unit/upkeep/test_retention.py"
 RESIDENT = "tests/unit/files/test_resident.py"
 GROWING = "tests/unit/log/test_growing_queues.py"
+CLONES = "tests/crash/store/test_copy_on_write.py"
 APPEND = "store/kernel/append/section.pxi"
 
 FAULTS = [
@@ -200,6 +201,14 @@ FAULTS = [
         new="    if True:\n",
         tests=RESIDENT,
         select="populated_ahead",
+    ),
+    Fault(
+        name="a store into a block that a clone shares is a signal on a full disk",
+        file="store/files/mapped_file.py",
+        old=", path=os.fsencode(path))",
+        new=")",
+        tests=CLONES,
+        select="runs_full_at_once",
     ),
     Fault(
         name="entries are written behind the blocks of their file",
