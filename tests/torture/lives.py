@@ -68,7 +68,7 @@ class Lives:
         return self.end(life, signal.SIGKILL, 30)
 
     def end(self, life: Life, signal_number: int, within_s: float) -> int:
-        """Send a signal and wait for the end; return how it ended. It is killed if it does not end in time."""
+        """Send a signal, 0 for none, and wait for the end; return how it ended. It is killed if that takes too long."""
         until = time.monotonic() + within_s
         os.kill(life.pid, signal_number)
         while (status := os.waitpid(life.pid, os.WNOHANG)) == (0, 0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.torture.damage import clones, disk_full, failed_flush, failures, flips, fuzz, recovery
+from tests.torture.damage import clones, disk_full, failed_flush, failures, flips, fuzz, recovery, vanishing_disk
 from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
 from tests.torture.replicas import power as power_of_pairs
 from tests.torture.replicas import replication
@@ -26,6 +26,7 @@ RIGS: dict[str, Rig] = {
         replication.RIG,
         power_of_pairs.RIG,
         failed_flush.RIG,
+        vanishing_disk.RIG,
         flips.RIG,
         fuzz.RIG,
         failures.RIG,
