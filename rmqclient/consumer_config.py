@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqclient.store import ACK_WINDOW
-
-_MAY_BE_OFF = {"max_messages_per_topic", "max_bytes_per_topic"}
+from rmqclient.store.numbers import MOST_BYTES, MOST_MS, check_switches, check_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
     """How a consumer takes messages and keeps its queues. The defaults are RocketMQ's.
 
-    Raises ValueError for a setting below its minimum, a ``max_span`` beyond the acknowledgement bitmap, and a
-    ``lease_ms`` below four times ``liveness_interval_ms``.
+    Raises TypeError for a setting of another type, and ValueError for one out of its limits, a ``max_span`` beyond the
+    acknowledgement bitmap, and a ``lease_ms`` below four times ``liveness_interval_ms``.
     """
 
     rebalance_interval_ms: int = 20_000
@@ -63,10 +62,13 @@ class ConsumerConfig:
     describes them. [enableMsgTrace]"""
 
     def __post_init__(self) -> None:
-        for name in self.__dataclass_fields__.keys() - {"message_trace"}:
-            least = 0 if name in _MAY_BE_OFF else 1
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least {least}")
+        times = [name for name in self.__dataclass_fields__ if name.endswith("_ms")]
+        check_whole(self, *times, most=MOST_MS)
+        check_whole(self, "batch_messages", "max_messages", "max_span")
+        check_whole(self, "max_bytes", most=MOST_BYTES)
+        check_whole(self, "max_messages_per_topic", least=0)
+        check_whole(self, "max_bytes_per_topic", least=0, most=MOST_BYTES)
+        check_switches(self, "message_trace")
         if self.max_span > ACK_WINDOW - 1:
             raise ValueError(f"max_span={self.max_span}: the acknowledgement bitmap allows at most {ACK_WINDOW - 1}")
         if self.lease_ms < 4 * self.liveness_interval_ms:

@@ -143,6 +143,7 @@ class Handler:
         _check_replies(self.replies, self.batch)
         _check_allocation(self.allocation)
         _check_start(self.start)
+        _check_broadcast(self.broadcast)
         if self.broadcast:
             self._check_broadcast()
 
@@ -285,6 +286,11 @@ def _check_replies(replies: object, batch: object) -> None:
         raise HandlerError(f"replies={replies!r}: use True to send what the function returns as the reply")
     if replies and batch is not None:
         raise HandlerError(f"replies=True with batch={batch!r}: one value cannot answer many requests; leave batch out")
+
+
+def _check_broadcast(broadcast: object) -> None:
+    if not isinstance(broadcast, bool):
+        raise HandlerError(f"broadcast={broadcast!r}: use True to call the function in every process")
 
 
 def _check_allocation(allocation: object) -> None:

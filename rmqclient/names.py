@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqclient.store.errors import InvalidName, TableFull
+from rmqclient.store.errors import InvalidName, MessageRejected, TableFull
+from rmqclient.store.numbers import whole
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -75,12 +76,17 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
 
 
 def check_queue_count(queue_count: int) -> int:
-    """Return ``queue_count`` when a topic may have so many queues. Raises ValueError, TableFull."""
-    if queue_count < 1:
-        raise ValueError(f"queue_count={queue_count}: a topic has at least one queue")
+    """Return ``queue_count`` when a topic may have so many queues. Raises TypeError, ValueError, TableFull."""
+    whole("queue_count", queue_count, 1)
     if queue_count > 1_024:
         raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
     return queue_count
+
+
+def check_sharding_key(key: str | None) -> None:
+    """Raise MessageRejected for an empty sharding key."""
+    if key == "":
+        raise MessageRejected("sharding key '': an empty one would come back as None: leave it out, or give None")
 
 
 def check_group(group: str) -> str:

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqclient.store.errors import BodyUnreadable, NotInstalled
+from rmqclient.store.numbers import whole
 
 COMPRESSED = 0x1
 TYPE_MASK = 0x700
@@ -35,6 +36,7 @@ DEFAULT_LIMIT = 64 << 20
 """Bytes that a body may open to by default."""
 
 _LARGEST_WINDOW = 1 << 27
+_MOST_LEVEL = 1_000_000  # the fastest level of Zstandard is -131,072; each library knows its own
 _PIECE = 256
 """Bytes of Zstandard that are opened at once when the frame does not state its size: at most 64 blocks, 8 MiB."""
 
@@ -78,6 +80,16 @@ def compress(body: bytes, compression: Compression, level: int | None = None) ->
     else:
         packed = _zstandard.compressor(3 if level is None else level).compress(body)
     return packed
+
+
+def check_level(name: str, compression: Compression, level: int | None) -> None:
+    """Raise TypeError and ValueError for a level that a way to compress has not, and NotInstalled."""
+    if level is not None:
+        whole(name, level, -_MOST_LEVEL, _MOST_LEVEL)
+    try:
+        compress(b"", compression, level)
+    except (ValueError, TypeError, OverflowError, zlib.error) as error:
+        raise ValueError(f"{name}={level!r} of {compression.name}: {error}") from error
 
 
 def open_body(body: bytes, sys_flag: int, limit: int) -> bytes:

@@ -10,9 +10,11 @@ import enum
 from dataclasses import dataclass, field
 
 from rmqclient.store import bodies, layout
+from rmqclient.store.numbers import MOST_BYTES, MOST_INT, MOST_MS, check_switches, check_whole, whole
 
 _KIB = 1024
 _MIB = 1024 * _KIB
+_MOST_HOURS = 1_000_000
 
 
 class Durability(enum.Enum):
@@ -24,7 +26,7 @@ class Durability(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushConfig:
-    """When the housekeeper makes ASYNC sends durable. Raises ValueError for an interval below 1 ms.
+    """When the housekeeper makes ASYNC sends durable. Raises ValueError for an interval below 1 ms or above ten years.
 
     How many dirty pages a flush waits for is fixed: see :mod:`rmqclient.store.upkeep.flush`.
     """
@@ -40,12 +42,15 @@ class FlushConfig:
     [flushConsumeQueueThoroughInterval]"""
 
     def __post_init__(self) -> None:
-        _check_least(1, self, "interval_ms", "thorough_interval_ms", "queues_interval_ms")
+        check_whole(self, "interval_ms", "thorough_interval_ms", "queues_interval_ms", most=MOST_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionConfig:
-    """Which files the housekeeper removes, and how full the disk may get. Raises ValueError for invalid values."""
+    """Which files the housekeeper removes, and how full the disk may get.
+
+    Raises TypeError or ValueError for what is invalid.
+    """
 
     file_reserved_hours: int = 72
     """Age at which a commit log file may be removed, by its newest message. [fileReservedTime]"""
@@ -74,10 +79,15 @@ class RetentionConfig:
     """Interval between retention passes. [cleanResourceInterval]"""
 
     def __post_init__(self) -> None:
-        _check_least(1, self, "file_reserved_hours", "interval_ms")
-        _check_least(0, self, "disk_reserve_bytes")
-        if not self.delete_hours or not all(0 <= hour < 24 for hour in self.delete_hours):
+        check_whole(self, "file_reserved_hours", most=_MOST_HOURS)
+        check_whole(self, "interval_ms", most=MOST_MS)
+        check_whole(self, "disk_reserve_bytes", least=0, most=MOST_BYTES)
+        check_whole(self, "disk_max_used_percent", "disk_clean_forcibly_percent", "disk_full_percent", most=100)
+        check_switches(self, "clean_forcibly")
+        if not self.delete_hours:
             raise ValueError(f"delete_hours={self.delete_hours!r}: give hours from 0 to 23 such as (4,) or (4, 16)")
+        for hour in self.delete_hours:
+            whole("delete_hours", hour, 0, 23)
         levels = (self.disk_max_used_percent, self.disk_clean_forcibly_percent, self.disk_full_percent)
         if not 1 <= levels[0] <= levels[1] <= levels[2] <= 100:
             raise ValueError(
@@ -88,7 +98,7 @@ class RetentionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionConfig:
-    """When the queues of compact topics are compacted. Raises ValueError for invalid values."""
+    """When the queues of compact topics are compacted. Raises TypeError or ValueError for what is invalid."""
 
     interval_ms: int = 15_000
     """Interval between looks for queues to compact. [Kafka's log.cleaner.backoff.ms]"""
@@ -102,9 +112,9 @@ class CompactionConfig:
     value. [Kafka's delete.retention.ms]"""
 
     def __post_init__(self) -> None:
-        _check_least(1, self, "interval_ms")
-        _check_least(0, self, "delete_retention_ms")
-        if not 0 <= self.min_cleanable_dirty_ratio < 1:
+        check_whole(self, "interval_ms", most=MOST_MS)
+        check_whole(self, "delete_retention_ms", least=0, most=MOST_MS)
+        if not isinstance(self.min_cleanable_dirty_ratio, int | float) or not 0 <= self.min_cleanable_dirty_ratio < 1:
             raise ValueError(
                 f"min_cleanable_dirty_ratio={self.min_cleanable_dirty_ratio}: must be at least 0 and below 1"
             )
@@ -112,7 +122,7 @@ class CompactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionConfig:
-    """How undecided half messages are followed up. Raises ValueError for a value below 1."""
+    """How undecided half messages are followed up. Raises TypeError or ValueError for what is invalid."""
 
     timeout_ms: int = 6_000
     """How old an undecided half message is before its producers are asked, if it does not say so itself.
@@ -125,12 +135,16 @@ class TransactionConfig:
     """How often the producers are asked about a half message before it is given up. [transactionCheckMax]"""
 
     def __post_init__(self) -> None:
-        _check_least(1, self, "timeout_ms", "check_interval_ms", "check_max")
+        check_whole(self, "timeout_ms", "check_interval_ms", most=MOST_MS)
+        check_whole(self, "check_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Settings of a store; the defaults suit one host and small directories. Raises ValueError for invalid values."""
+    """Settings of a store; the defaults suit one host and small directories.
+
+    Raises TypeError or ValueError for what is invalid.
+    """
 
     commit_log_file_bytes: int = 64 * _MIB
     """Size of each commit log file. **Fixed.** [mappedFileSizeCommitLog]"""
@@ -200,9 +214,12 @@ class StoreConfig:
     """How undecided half messages are followed up."""
 
     def __post_init__(self) -> None:
-        _check_least(1, self, "consume_queue_file_entries", "index_slots", "max_body_bytes", "max_opened_body_bytes")
-        _check_least(1, self, "commit_interval_ms", "offset_persist_interval_ms", "default_queue_count")
-        _check_least(1, self, "lock_timeout_ms", "page_cache_busy_timeout_ms", "max_mapped_files")
+        check_whole(self, "consume_queue_file_entries", most=MOST_INT // layout.CONSUME_QUEUE_ENTRY.size)
+        check_whole(self, "commit_log_file_bytes", "max_body_bytes", "max_opened_body_bytes", "max_mapped_files")
+        check_whole(self, "default_queue_count", most=1_024)
+        check_whole(self, "commit_interval_ms", "offset_persist_interval_ms", most=MOST_MS)
+        check_whole(self, "lock_timeout_ms", "page_cache_busy_timeout_ms", most=MOST_MS)
+        check_switches(self, "message_index", "warm_mapped_files", "allow_network_file_system")
         self._check_commit_log_file()
         self._check_index_file()
 
@@ -213,18 +230,14 @@ class StoreConfig:
                 f"commit_log_file_bytes={self.commit_log_file_bytes} cannot hold one message of "
                 f"max_body_bytes={self.max_body_bytes}: needs at least {smallest}"
             )
-        if self.commit_log_file_bytes > 2**31 - 1:
-            raise ValueError(
-                f"commit_log_file_bytes={self.commit_log_file_bytes}: RocketMQ keeps it in 32 bits, at most {2**31 - 1}"
-            )
 
     def _check_index_file(self) -> None:
-        if self.index_entries < 2:
-            raise ValueError(f"index_entries={self.index_entries}: must be at least 2, because the first is never used")
-        if self.index_file_bytes > 2**31 - 1:
+        check_whole(self, "index_slots")
+        check_whole(self, "index_entries", least=2)  # the first is never used
+        if self.index_file_bytes > MOST_INT:
             raise ValueError(
                 f"index_slots={self.index_slots} and index_entries={self.index_entries} make files of "
-                f"{self.index_file_bytes} bytes: RocketMQ maps at most {2**31 - 1}"
+                f"{self.index_file_bytes} bytes: RocketMQ maps at most {MOST_INT}"
             )
 
     @property
@@ -261,11 +274,3 @@ class StoreConfig:
             index_slots=5_000_000,
             index_entries=20_000_000,
         )
-
-
-def _check_least(least: int, config: object, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value < least:
-            problem = f"must be at least {least}" if least else "must not be negative"
-            raise ValueError(f"{name}={value}: {problem}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 from rmqclient.remoting.frame import MAX_FRAME_BYTES
+from rmqclient.store.numbers import MOST_BYTES, check_whole, positive_s
 
 _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
@@ -13,7 +14,10 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may take. Raises ValueError for a number below 1, or a frame longer than the protocol allows.
+    """What clients may take.
+
+    Raises TypeError for another type, and ValueError for a number that is not above 0, or a frame longer than the
+    protocol allows.
 
     RocketMQ's name of a setting is in brackets, where it has one.
     """
@@ -72,9 +76,10 @@ class Limits:
     """A connection on which neither side has sent for so long is closed. [serverChannelMaxIdleTimeSeconds]"""
 
     def __post_init__(self) -> None:
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if value <= 0:
-                raise ValueError(f"{setting.name}={value}: must be more than 0")
+        for name in self.__dataclass_fields__:
+            if name.endswith("_s"):
+                positive_s(name, getattr(self, name))
+            else:
+                check_whole(self, name, most=MOST_BYTES)
         if self.frame_bytes > MAX_FRAME_BYTES:
             raise ValueError(f"frame_bytes={self.frame_bytes}: the protocol allows {MAX_FRAME_BYTES} at most")

@@ -15,20 +15,22 @@ from dataclasses import dataclass
 
 from rmqclient.allocation.strategy import Allocation
 from rmqclient.message import MessageQueue
+from rmqclient.store.numbers import whole
 
 VIRTUAL_NODES = 10
 """[virtualNodeCnt]"""
 
+MOST_NODES = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class hashed:  # noqa: N801 - written as a function: allocation=hashed(100)
-    """The strategy ``hash`` with another number of virtual nodes. Raises ValueError below 1."""
+    """The strategy ``hash`` with another number of virtual nodes. Raises ValueError below 1 and above 10,000."""
 
     virtual_nodes: int = VIRTUAL_NODES
 
     def __post_init__(self) -> None:
-        if self.virtual_nodes < 1:
-            raise ValueError(f"virtual_nodes={self.virtual_nodes}: a member needs at least 1 place on the ring")
+        whole("virtual_nodes", self.virtual_nodes, 1, MOST_NODES)
 
     @property
     def name(self) -> str:

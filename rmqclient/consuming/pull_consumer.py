@@ -31,10 +31,12 @@ from rmqclient.names import check_group
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
 from rmqclient.store.errors import OffsetOutOfRange
+from rmqclient.store.numbers import whole
 from rmqclient.tracing.incoming import observed_read
 from rmqclient.tracing.observers import observers_of
 
 MAX_LIMIT = 1_024
+MOST_OFFSET = 2**63 - 1
 """Most messages of one pull. [pullBatchSize]"""
 
 
@@ -87,8 +89,8 @@ class PullConsumer:
 
         Raises UnknownTopic; ValueError for the tags, the limit and the time.
         """
-        if not 1 <= limit <= MAX_LIMIT:
-            raise ValueError(f"limit={limit}: a pull returns 1 to {MAX_LIMIT:,} messages")
+        whole("offset", offset, -MOST_OFFSET, MOST_OFFSET)
+        whole("limit", limit, 1, MAX_LIMIT)
         wanted = parse_tags(tags)
         deadline = clock.elapsed() + in_seconds("wait", wait)
         position, has_waited = offset, False
@@ -146,6 +148,7 @@ class PullConsumer:
         Raises OffsetOutOfRange above the max offset or below 0, QueueOwned while a member of the group has the queue,
         UnknownTopic, StoreBusy, TableFull.
         """
+        whole("offset", offset, -MOST_OFFSET, MOST_OFFSET)
         max_offset = self.max_offset(queue)
         if not 0 <= offset <= max_offset:
             raise OffsetOutOfRange(f"offset {offset} of {queue}: a group stands at 0 to {max_offset}, where it ends")

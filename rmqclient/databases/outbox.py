@@ -34,6 +34,7 @@ from rmqclient.databases.database import Connection, Cursor, check_table, commit
 from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
+from rmqclient.names import check_sharding_key
 from rmqclient.sending.due_time import due_ms
 from rmqclient.store import stored_message
 from rmqclient.tracing.outgoing import carrying
@@ -98,7 +99,8 @@ def columns_of(
     With tracing the message carries the context of this call, so that the relay's send and the handler lead here.
     Raises MessageRejected for a body that cannot be encoded, and ValueError for a time as :meth:`Producer.send` does.
     """
-    due = due_ms(0, delay, deliver_at)
+    due = due_ms(None, delay, deliver_at)
+    check_sharding_key(sharding_key)
     message = carrying(Outgoing((message,), sharding_key, due_ms=due, is_buffered=True))
     properties = dict(message.properties or {})
     return {

@@ -41,6 +41,7 @@ from rmqclient.store.bodies import Compression
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.numbers import whole
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -100,8 +101,9 @@ class Relay:
         compression_level: int | None = None,
     ) -> None:
         self._interval_s = in_seconds("interval", interval)
-        if batch < 1 or self._interval_s == 0:
-            raise ValueError(f"batch={batch}, interval={interval!r}: must be positive")
+        if self._interval_s == 0:
+            raise ValueError(f"interval={interval!r}: must be positive")
+        whole("batch", batch, 1)
         self._backend = open_backend(root)
         try:
             self._flusher = self._backend.sender(self._backend.queues, prepare=False)
@@ -208,7 +210,7 @@ class Relay:
 
     def _send(self, row: Row) -> SendResult | Exception:
         try:
-            return self._producer.send(row.message(), sharding_key=row.sharding_key, deliver_at=row.deliver_at)
+            return self._producer.send(row.message(), sharding_key=row.sharding_key or None, deliver_at=row.deliver_at)
         except (MessageRejected, ValueError) as error:  # an InvalidName is one
             _log.error("outbox %s: row %d can never be sent: %s", self._outbox.table, row.id, error)
             return error

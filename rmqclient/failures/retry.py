@@ -34,6 +34,7 @@ from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqclient.store import Durability, clock
 from rmqclient.store.errors import NotFlushed, NotReplicated, PropertiesTooLarge
+from rmqclient.store.numbers import whole
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -90,8 +91,10 @@ class RetryPolicy:
     """These make a dead letter at once, whatever ``retry_on`` says."""
 
     def __post_init__(self) -> None:
-        if not _is_number(self.max_retries) or self.max_retries < 0:
-            raise HandlerError(f"max_retries={self.max_retries!r}: must be a number of at least 0")
+        try:
+            whole("max_retries", self.max_retries)
+        except (TypeError, ValueError) as error:
+            raise HandlerError(str(error)) from error
         if not isinstance(self.delay_levels, tuple):
             raise HandlerError(f"delay_levels={self.delay_levels!r}: must be a tuple, such as (1, 3, 5)")
         for level in self.delay_levels:

@@ -148,6 +148,8 @@ def make_cron(
     if interval is not None and interval % _SECOND:
         raise HandlerError(f"schedule {name!r}: every={every!r} must be whole seconds")
     _check_function(name, function)
+    if not isinstance(coalesce, bool):
+        raise HandlerError(f"schedule {name!r}: coalesce={coalesce!r}: must be True or False")
     cron = Cron(
         name=name,
         topic=topic,

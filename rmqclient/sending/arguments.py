@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.message import Message
 from rmqclient.store import Durability, StoreConfig
+from rmqclient.store.numbers import whole
 
 
 def meant(
@@ -97,9 +98,8 @@ def request_meant(
 
 
 def check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
-    """Raise ValueError for a negative size, and for a buffer where each send waits for the disk."""
-    if write_buffer_bytes < 0:
-        raise ValueError(f"write_buffer_bytes={write_buffer_bytes}: must not be negative")
+    """Raise TypeError or ValueError for what is no size, and for a buffer where each send waits for the disk."""
+    whole("write_buffer_bytes", write_buffer_bytes)
     if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
         raise ValueError(
             f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "

@@ -6,11 +6,10 @@ become larger. Here a body that would become larger is sent as it is.
 
 from __future__ import annotations
 
-import zlib
-
 from rmqclient.codecs import encoded
 from rmqclient.message import Message
-from rmqclient.store.bodies import Compression, compress
+from rmqclient.store.bodies import Compression, check_level, compress
+from rmqclient.store.numbers import whole
 
 OVER_BYTES = 4_096
 
@@ -20,12 +19,8 @@ class Compressor:
 
     def __init__(self, compression: Compression, over_bytes: int, level: int | None) -> None:
         self._compression = Compression(compression)
-        if over_bytes < 0:
-            raise ValueError(f"compress_over_bytes={over_bytes}: must not be negative")
-        try:
-            compress(b"", compression, level)
-        except (ValueError, TypeError, OverflowError, zlib.error) as error:
-            raise ValueError(f"compression_level={level!r} of {compression.name}: {error}") from error
+        whole("compress_over_bytes", over_bytes)
+        check_level("compression_level", compression, level)
         self._over_bytes = over_bytes
         self._level = level
 

@@ -5,19 +5,31 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
-from rmqclient.store import clock
+from rmqclient.store import DELAYS, clock
+from rmqclient.store.numbers import whole
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def due_ms(delay_level: int, delay: Duration | None, deliver_at: datetime | None) -> int:
+def level_of(delay_level: int | None) -> int:
+    """Return the delay level of a message, 0 for None. Raises TypeError, and ValueError for all but 1 to 18."""
+    if delay_level is None:
+        return 0
+    try:
+        return whole("delay_level", delay_level, 1, len(DELAYS))
+    except ValueError as error:
+        table = ", ".join(f"{level} {delay}" for level, delay in enumerate(DELAYS, 1))
+        raise ValueError(f"{error}, which are {table}; None is no delay") from None
+
+
+def due_ms(delay_level: int | None, delay: Duration | None, deliver_at: datetime | None) -> int:
     """Return when a message is due, rounded up to the ms; 0 means now, and so does a time in the past.
 
     Raises TypeError for another type, and ValueError for a delay that is negative or above ten years, for a
     ``deliver_at`` without a time zone, and for more than one of level, delay and time.
     """
-    if (delay_level != 0) + (delay is not None) + (deliver_at is not None) > 1:
+    if (delay_level is not None) + (delay is not None) + (deliver_at is not None) > 1:
         raise ValueError(f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: give one of them")
     now_ns = clock.wall_ns()
     if delay is not None:

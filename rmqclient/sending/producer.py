@@ -23,13 +23,13 @@ from rmqclient.sending.arguments import (
     window_of,
 )
 from rmqclient.sending.compressor import OVER_BYTES, Compressor
-from rmqclient.sending.due_time import due_ms
+from rmqclient.sending.due_time import due_ms, level_of
 from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
 from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
 from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
-from rmqclient.store.bodies import Compression, compress
+from rmqclient.store.bodies import Compression, check_level, compress
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
 from rmqclient.tracing.message_trace import MessageTrace
@@ -101,7 +101,7 @@ class Producer:
         /,
         *,
         sharding_key: str | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult: ...
@@ -117,7 +117,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult: ...
@@ -132,7 +132,7 @@ class Producer:
         key: str | None = None,
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
@@ -166,11 +166,12 @@ class Producer:
                 sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
         else:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
-        # A call costs more than these two comparisons, and most messages have no due time.
+        # A call costs more than these comparisons, and most messages have no due time.
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        level = 0 if delay_level is None else level_of(delay_level)
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
         try:
-            result = append(message, sharding_key, delay_level, due)
+            result = append(message, sharding_key, level, due)
         except TypeError:
             check_given(message)
             raise
@@ -186,7 +187,7 @@ class Producer:
         /,
         *,
         sharding_key: str | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture: ...
@@ -202,7 +203,7 @@ class Producer:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture: ...
@@ -217,7 +218,7 @@ class Producer:
         key: str | None = None,
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendFuture:
@@ -238,7 +239,7 @@ class Producer:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
         due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
         try:
-            return self._sender.append_async(message, sharding_key, delay_level, due)
+            return self._sender.append_async(message, sharding_key, level_of(delay_level), due)
         except TypeError:
             check_given(message)
             raise
@@ -252,7 +253,7 @@ class Producer:
         *,
         within: Duration | None = None,
         sharding_key: str | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
@@ -277,7 +278,7 @@ class Producer:
         message, key = once_meant(message, second, key)
         due = due_ms(delay_level, delay, deliver_at)
         window = window_of(within, self._backend.config)
-        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, delay_level, due)
+        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, level_of(delay_level), due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -287,7 +288,7 @@ class Producer:
         messages: Sequence[Message],
         sharding_key: str | None = None,
         *,
-        delay_level: int = 0,
+        delay_level: int | None = None,
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
         compression: Compression | None = None,
@@ -304,11 +305,11 @@ class Producer:
         MessageRejected. ``level`` is a level of the compression. Raises BatchTooLarge and NotInstalled, too. See
         docs/guide/batches.md.
         """
-        due = due_ms(delay_level, delay, deliver_at)
+        due, wait_level = due_ms(delay_level, delay, deliver_at), level_of(delay_level)
         if compression is None:
             append_batch = self._sender.append_batch
-            results = append_batch(messages, sharding_key, delay_level, due)
-        elif delay_level or due:
+            results = append_batch(messages, sharding_key, wait_level, due)
+        elif wait_level or due:
             raise MessageRejected(
                 f"delay_level={delay_level}, delay={delay}, deliver_at={deliver_at}: a compressed batch cannot wait, "
                 "because delayed messages are delivered one by one: send it without a delay"
@@ -461,6 +462,8 @@ class Producer:
     def _append_compressed(
         self, messages: Sequence[Message], sharding_key: str | None, compression: Compression, level: int | None
     ) -> list[SendResult]:
+        check_level("level", compression, level)
+
         def pack(content: bytes) -> tuple[bytes, int]:
             return compress(content, compression, level), compression.value
 

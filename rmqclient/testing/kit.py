@@ -99,13 +99,13 @@ class Kit:
         body: object = b"",
         *,
         key: str | None = None,
-        tags: str = "",
+        tags: str | None = None,
         keys: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         delay: Duration | None = None,
         deliver_at: datetime.datetime | None = None,
-        delay_level: int = 0,
+        delay_level: int | None = None,
     ) -> SendResult:
         """Send one message, as :meth:`rmqclient.Producer.send`; no handler gets it before :meth:`drain`.
 
@@ -115,7 +115,9 @@ class Kit:
         message = Message(topic, body, tags=tags, keys=named, properties=dict(properties or {}))
         return self.producer.send(message, sharding_key, delay=delay, deliver_at=deliver_at, delay_level=delay_level)
 
-    def request(self, topic: str, body: object = b"", *, timeout: Duration = 10, tags: str = "") -> ReceivedMessage:
+    def request(
+        self, topic: str, body: object = b"", *, timeout: Duration = 10, tags: str | None = None
+    ) -> ReceivedMessage:
         """Send a request, let handlers run until its reply comes, and return that. Raises RequestTimeout."""
         with self.running():
             return self.producer.request(Message(topic, body, tags=tags), timeout)
@@ -262,7 +264,7 @@ class Kit:
         await asyncio.to_thread(self.advance, by, **time_)
 
     async def arequest(
-        self, topic: str, body: object = b"", *, timeout: Duration = 10, tags: str = ""
+        self, topic: str, body: object = b"", *, timeout: Duration = 10, tags: str | None = None
     ) -> ReceivedMessage:
         """Send a request, as :meth:`request`, while the loop goes on."""
         return await asyncio.to_thread(self.request, topic, body, timeout=timeout, tags=tags)

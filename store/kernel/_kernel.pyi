@@ -285,7 +285,8 @@ class Message:
 
     ``topic``: 1 to 127 characters of ``%a-zA-Z0-9_-``. ``body``: bytes are stored as they are, any other object is
     encoded as JSON when it is sent. ``tags``: one tag to filter by. ``keys``: words to find the message by, without
-    spaces. ``properties``: strings of the application. ``flag``: 32 bits of the application. Sending checks them all.
+    spaces. ``properties``: strings of the application. ``flag``: a signed number of 32 bits. Sending checks
+    them all; what is empty would not come back, and is refused.
     """
 
     def __init__(

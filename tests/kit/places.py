@@ -81,7 +81,9 @@ class UnderRun:
         _begin_a_minute()
         self._producer = Producer(self._store)
 
-    def send(self, topic: str, body: object, *, tags: str = "", sharding_key: str | None = None, **wait: Any) -> None:
+    def send(
+        self, topic: str, body: object, *, tags: str | None = None, sharding_key: str | None = None, **wait: Any
+    ) -> None:
         self._producer.send(Message(topic, body, tags=tags), sharding_key, **wait)
 
     def request(self, topic: str, body: object) -> bytes:

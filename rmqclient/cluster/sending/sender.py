@@ -19,6 +19,7 @@ from rmqclient.cluster.sending.queue_choice import QueueChoice
 from rmqclient.codecs import encoded
 from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, QueueError
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.names import check_sharding_key
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.store import StoreConfig, encode_properties, new_message_id
 from rmqclient.store.append.write_buffer import WriteBuffer
@@ -161,7 +162,8 @@ class ClusterSender:
     def _extra(self, topic: str, sharding_key: str | None, delay_level: int = 0, due_ms: int = 0) -> dict[str, str]:
         """Return the properties of a message that the application did not give."""
         extra = {"UNIQ_KEY": new_message_id()}
-        if sharding_key:
+        check_sharding_key(sharding_key)
+        if sharding_key is not None:
             extra["__SHARDINGKEY"] = sharding_key
         if self._url.namespace:
             extra["INSTANCE_ID"] = self._url.namespace

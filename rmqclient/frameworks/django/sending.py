@@ -12,6 +12,7 @@ from rmqclient.codecs import encoded
 from rmqclient.duration import Duration
 from rmqclient.frameworks.django.application import app
 from rmqclient.message import Message
+from rmqclient.names import check_sharding_key
 from rmqclient.sending.due_time import due_ms
 
 
@@ -29,10 +30,11 @@ def send_on_commit(
     is rolled back is not sent. If the process dies between the commit and the send, it is lost:
     :data:`rmqclient.frameworks.django.outbox` loses none. A ``delay`` counts from the commit.
 
-    Raises MessageRejected for a body that cannot be encoded, and ValueError for a time, at once; after the commit what
-    :meth:`rmqclient.Producer.send` raises.
+    Raises MessageRejected for a body that cannot be encoded and an empty sharding key, and ValueError for a time, at
+    once; after the commit what :meth:`rmqclient.Producer.send` raises.
     """
-    due_ms(0, delay, deliver_at)
+    due_ms(None, delay, deliver_at)
+    check_sharding_key(sharding_key)
     key = f"commit-{secrets.token_hex(16)}"
     made = with_key(message, key)
     send = partial(_send, made, sharding_key, delay, deliver_at)

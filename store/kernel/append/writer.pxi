@@ -130,8 +130,10 @@ cdef class _RecordWriter:
         cdef Py_ssize_t size = 0
         cdef const char *text
         at = put_given(at, message, &used, tags_code)
-        if sharding_key:
+        if sharding_key is not None:
             text = text_of(sharding_key, "sharding key", False, &size)
+            if size == 0:
+                raise MessageRejected("sharding key '': an empty one would come back as None: leave it out, or give None")
             at = put_counted(at, message, N_SHARDING_KEY, text, size, &used)
         if result.unique_key[0] == 0:
             self.put_unique_key(<unsigned char *>result.unique_key, now)

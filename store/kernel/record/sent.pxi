@@ -14,15 +14,17 @@ cdef class Message:
     cdef readonly int sys_flag          # what the record will say of the body, such as that it is compressed
 
     def __init__(self, str topic not None, object body, *, str tags=None, object keys=(), object properties=None,
-                 int flag=0):
+                 object flag=0):
         if tags is not None:
             check_tags(tags)
         self.topic = topic
         self.body = body
         self.tags = tags
         self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        if self.keys and "" in self.keys:
+            raise MessageRejected(f"keys {self.keys!r}: an empty key finds nothing and would not come back: leave it out")
         self.properties = None if properties is None else dict(properties)
-        self.flag = flag
+        self.flag = flag_of(flag)
 
     def with_body(self, bytes body not None, int sys_flag):
         cdef Message message = Message.__new__(Message)
@@ -51,9 +53,20 @@ cdef class Message:
         return stored_message, (self.topic, self.body, self.tags, self.keys, self.properties, self.flag, self.sys_flag)
 
 
+cdef inline int flag_of(object flag) except? -1:
+    """The flag of a message. Raises TypeError and ValueError."""
+    if isinstance(flag, bool) or not isinstance(flag, int):
+        raise TypeError(f"flag={flag!r}: a flag is a whole number of 32 bits with a sign")
+    if not -2147483648 <= flag <= 2147483647:
+        raise ValueError(f"flag={flag}: a flag has 32 bits with a sign: -2,147,483,648 to 2,147,483,647")
+    return flag
+
+
 cdef int check_tags(str tags) except -1:
     """Raise MessageRejected for what no expression of a handler can select."""
-    if tags and (tags == "*" or tags[0] <= 32 or tags[len(tags) - 1] <= 32 or "||" in tags):
+    if not tags:
+        raise MessageRejected("tags '': empty tags would come back as None: leave them out, or give None")
+    if (tags == "*" or tags[0] <= 32 or tags[len(tags) - 1] <= 32 or "||" in tags):
         raise MessageRejected(
             f"tags {tags[:80]!r}: no expression but * selects it: a tag is neither * nor has || in it, nor a blank at "
             "either end")
@@ -61,8 +74,9 @@ cdef int check_tags(str tags) except -1:
 
 
 def stored_message(str topic not None, object body, str tags, object keys, object properties, int flag, int sys_flag=0):
-    cdef Message message = Message(topic, body, keys=keys, properties=properties, flag=flag)
-    message.tags = tags  # an earlier version may have made them: what was taken is not refused now
+    cdef Message message = Message(topic, body, properties=properties, flag=flag)
+    message.tags = tags  # an earlier version may have made these two: what was taken is not refused now
+    message.keys = tuple(keys)
     message.sys_flag = sys_flag
     return message
 

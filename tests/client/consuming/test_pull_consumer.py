@@ -279,7 +279,7 @@ def test_times_become_offsets(consumer: PullConsumer, producer: Producer) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"limit": 0}, "limit=0: a pull returns 1 to 1,024"),
+        ({"limit": 0}, "limit=0: must be from 1 to 1,024"),
         ({"limit": 1_025}, "limit=1025"),
         ({"wait": -1}, "wait=-1: must be at least 0 s"),
         ({"tags": "a ||"}, "alternative 2 of 2 is empty"),

@@ -90,16 +90,16 @@ def test_how_much_is_compressed_and_how_hard_can_be_said(store: MessageStore) ->
     ("settings", "reason"),
     [
         ({"compression": "zstd"}, "'zstd' is not a valid Compression"),
-        ({"compress_over_bytes": -1}, "compress_over_bytes=-1: must not be negative"),
+        ({"compress_over_bytes": -1}, "compress_over_bytes=-1: must be from 0"),
         ({"compression_level": 10}, "compression_level=10 of ZLIB"),
         ({"compression_level": 23, "compression": Compression.ZSTD}, "compression_level=23 of ZSTD"),
-        ({"compression_level": "much"}, "compression_level='much' of ZLIB"),
+        ({"compression_level": "much"}, "compression_level='much': must be a whole number"),
     ],
 )
 def test_a_setting_that_is_none_is_refused_before_a_store_is_made(
     tmp_path: Path, settings: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(ValueError, match=reason):
+    with pytest.raises((TypeError, ValueError), match=reason):
         Producer(tmp_path / "store", **{"compression": Compression.ZLIB} | settings)
     assert not (tmp_path / "store").exists()
 
@@ -148,7 +148,7 @@ def test_a_body_that_is_compressed_may_be_read_where_the_limit_allows_it(tmp_pat
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_of_nothing_is_refused(limit: int) -> None:
-    with pytest.raises(ValueError, match=f"max_opened_body_bytes={limit}: must be at least 1"):
+    with pytest.raises(ValueError, match=f"max_opened_body_bytes={limit}: must be from 1"):
         StoreConfig(max_opened_body_bytes=limit)
 
 

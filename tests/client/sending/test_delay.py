@@ -8,6 +8,7 @@ import sys
 import tarfile
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,13 +73,22 @@ def test_a_delayed_batch_with_a_message_that_is_refused_is_refused_as_a_whole(
     assert store.state.published_to == 0
 
 
-@pytest.mark.parametrize("level", [-1, 19, 100])
+@pytest.mark.parametrize("level", [-1, 0, 19, 100, 10**30])
 def test_a_level_that_does_not_exist_is_refused_with_those_that_do(producer: Producer, level: int) -> None:
-    table = rf"delay_level={level}: .* 0 to 18.*1 1s, 2 5s, 3 10s.*18 2h"
+    table = rf"delay_level={level}: .* 1 to 18.*1 1s, 2 5s, 3 10s.*18 2h"
     with pytest.raises(ValueError, match=table):
         producer.send(Message("t", b""), delay_level=level)
     with pytest.raises(ValueError, match=table):
         producer.send_batch([], delay_level=level)
+
+
+@pytest.mark.parametrize("level", [True, 1.0, "1"])
+def test_a_level_is_a_whole_number(producer: Producer, level: object) -> None:
+    for send in (producer.send, producer.send_async, partial(producer.send_once, key="k")):
+        with pytest.raises(TypeError, match="delay_level"):
+            send("t", b"", delay_level=level)
+    with pytest.raises(TypeError, match="delay_level"):
+        producer.send_batch([Message("t", b"")], delay_level=level)
 
 
 def test_nobody_sends_into_a_level_directly(store: MessageStore, producer: Producer) -> None:

@@ -37,7 +37,7 @@ def test_a_topic_can_have_any_number_of_queues_and_keeps_it(store: MessageStore,
     assert queues == set(range(7))
 
 
-@pytest.mark.parametrize("key", ["N14228", "", "polygenelubricants", "中文", "𝄞 clef", "x" * 500])
+@pytest.mark.parametrize("key", ["N14228", "polygenelubricants", "中文", "𝄞 clef", "x" * 500])
 def test_a_sharding_key_chooses_the_queue_as_rocketmq_does(producer: Producer, key: str) -> None:
     producer.create_topic("flights", 5)
     hashed = reference.java_hash(key)

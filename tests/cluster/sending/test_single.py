@@ -215,7 +215,7 @@ def test_a_broker_that_could_not_flush_in_time_has_the_message(caplog: pytest.Lo
 def test_a_delay_level_is_told_to_the_broker() -> None:
     with producing() as (cluster, producer):
         producer.send(Message("orders", b""), delay_level=18)
-        with pytest.raises(ValueError, match="levels are 1 to 18"):
+        with pytest.raises(ValueError, match="from 1 to 18"):
             producer.send(Message("orders", b""), delay_level=19)
     assert [properties_of(asked)["DELAY"] for asked in cluster.asked(SEND)] == ["18"]
 

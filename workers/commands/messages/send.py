@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("--sharding-key", help="Messages with the same sharding key keep their order.")
 @click.option("--sharding-key-from", help="JMESPath on each body that gives its sharding key, as customer.id.")
 @click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
+@click.option("--delay-level", type=click.IntRange(1, 18), help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
 @click.option("--delay", type=duration, help="Deliver it so much later: 30s, 500ms, 2h or 3d.")
 @click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it so many times.")
@@ -54,7 +54,7 @@ def send(
     jsonl: BinaryIO | None,
     rate: float | None,
     sharding_key_from: str | None,
-    delay_level: int,
+    delay_level: int | None,
     compress: str | None,
     delay: float | None,
     count: int,
@@ -72,7 +72,7 @@ def send(
     from rmqclient.errors import MessageRejected
     from rmqclient.names import COMMAND_GROUP
 
-    if delay_level and delay is not None:
+    if delay_level is not None and delay is not None:
         raise click.UsageError("give either --delay or --delay-level")
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
