@@ -1,4 +1,4 @@
-"""Builds the compiled kernel; everything else about the distribution stands in pyproject.toml."""
+"""Builds the compiled kernel and names the command; everything else about the distribution stands in pyproject.toml."""
 
 import sys
 import sysconfig
@@ -25,9 +25,10 @@ KERNEL = Extension(
 )
 
 setup(
+    scripts=[str(Path("rmqclient", "workers", "rmq"))],  # an entry point would import before its first line
     ext_modules=cythonize(
         [KERNEL],
         language_level=3,
         compiler_directives=extra_warnings,  # what ``cython -Wextra`` turns on
-    )
+    ),
 )

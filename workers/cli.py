@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from rmqclient.workers import interrupts
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line
 from rmqclient.workers.console.parameters import STORE
@@ -96,7 +97,8 @@ class _Root(Noun):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with interrupts.raised():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(ExitCode.INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):

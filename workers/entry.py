@@ -12,9 +12,12 @@ import os
 import sys
 from io import TextIOWrapper
 
+from rmqclient.workers import interrupts
+
 
 def main() -> None:
     """Run the command line; leaves by ``SystemExit`` with an :class:`~rmqclient.workers.exit_codes.ExitCode`."""
+    interrupts.end_quietly()
     _have_streams()
     _show_everything()
     if sys.argv[1:2] == ["check"]:
