@@ -104,6 +104,8 @@ class _Root(Noun):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
+            if interrupts.is_behind(error):
+                ctx.exit(ExitCode.INTERRUPTED)
             code = _exit_code_of(error)
             if code is None:
                 raise

@@ -43,6 +43,13 @@ def raised() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def is_behind(error: BaseException | None) -> bool:
+    """Tell whether an error is what others made of an interrupt, as Python does while it makes a class."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
     """End by the signal when the interrupt was raised where nobody can catch it, such as in a ``__del__``."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):

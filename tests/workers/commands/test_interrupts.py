@@ -98,6 +98,18 @@ def test_an_interrupt_that_nobody_can_catch_ends_the_command() -> None:
     assert_ended_quietly(ended, -signal.SIGINT)
 
 
+def test_what_others_made_of_an_interrupt_is_one(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import os, signal\n"
+        "class Field:\n"
+        "    def __set_name__(self, owner, name): os.kill(os.getpid(), signal.SIGINT)\n"
+        "class Order:\n"
+        "    number = Field()\n"
+    )
+    ended = python(INTERRUPTED, "nothing", str(COMMAND), "run", "shop:app", cwd=tmp_path)
+    assert_ended_quietly(ended, ExitCode.INTERRUPTED)
+
+
 def test_the_second_interrupt_ends_a_command_that_still_closes_what_it_has_open() -> None:
     ended = python(
         "import os, signal\n"
