@@ -127,25 +127,28 @@ class App(HookRegistry, InProcess):
         HandlerError for an option out of its limits, options that do not go together, a function with a parameter for
         which nothing is known (:mod:`rmqclient.calling.arguments`), and a second handler of the same topic and group.
         """
-        handler = Handler(
-            topic=topic,
-            group=group,
-            tags=parse_tags(tags).expression,
-            filters=filters_of(filter),
-            threads=threads,
-            coroutines=coroutines,
-            order=order,
-            batch=batch,
-            retry=_policy(retry, order, broadcast=broadcast),
-            start=start,
-            broadcast=broadcast,
-            replies=replies,
-            allocation=allocation,
-            function=_undecorated,
-        )
+        try:
+            handler = Handler(
+                topic=topic,
+                group=group,
+                tags=parse_tags(tags).expression,
+                filters=filters_of(filter),
+                threads=threads,
+                coroutines=coroutines,
+                order=order,
+                batch=batch,
+                retry=_policy(retry, order, broadcast=broadcast),
+                start=start,
+                broadcast=broadcast,
+                replies=replies,
+                allocation=allocation,
+                function=_undecorated,
+            )
+        except HandlerError as error:  # whose function nobody knows yet
+            raise HandlerError(f"the handler of topic {topic!r} for group {group!r}: {error}") from error
 
         def register(function: Function) -> Function:
-            check_function(function)
+            check_function(function, is_batch=batch is not None)
             new = replace(handler, function=function)
             _check_coroutines(new)
             self._forget_retyped(new)

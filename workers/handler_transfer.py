@@ -387,8 +387,15 @@ def _inspection() -> Callable[[object], None]:
     def look_at(value: object) -> None:
         if refused := why_not_named(value) if isinstance(value, (type, FunctionType)) else why_not_of_kind(type(value)):
             raise _Refused(refused)
+        _forget_decoder(value)
 
     return look_at
+
+
+def _forget_decoder(value: object) -> None:
+    """Take away what msgspec keeps at a type that it has looked at: it cannot be copied, and is made again."""
+    if "__msgspec_cache__" in getattr(value, "__dict__", ()):
+        del value.__msgspec_cache__  # type: ignore[attr-defined]
 
 
 def _why_not_of_kind(kind: type) -> str | None:

@@ -18,6 +18,7 @@ import difflib
 import importlib
 import logging
 import sys
+import sysconfig
 import traceback
 from collections.abc import Collection
 from pathlib import Path
@@ -26,12 +27,19 @@ from typing import Any
 
 import rmqclient
 from rmqclient import App
+from rmqclient.calling.arguments import arguments_of
+from rmqclient.codecs import python_function
+from rmqclient.errors import HandlerError
 from rmqclient.place import located, shown
 
 _log = logging.getLogger(__name__)
 
 _OURS = f"{Path(rmqclient.__file__).parent}/"
 """Where no mistake of an application is."""
+
+_PYTHON = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+"""Where one is only when the application is installed there: these are in the directory of Python itself."""
 
 
 class TargetError(Exception):
@@ -51,7 +59,19 @@ def load_app(target: str) -> App:
         raise TargetError(f"{target} is a {type(app).__name__}, not an App{_apps_hint(module)}")
     if not app.handlers and not app.crons:
         raise TargetError(f"{target} has no handler: decorate a function with @app.handler(topic, group=...)")
+    _check_handlers(app)
     return app
+
+
+def _check_handlers(app: App) -> None:
+    """Raise :class:`TargetError` for a handler of which a name is missing also in the whole module, with its place."""
+    for handler in app.handlers:
+        try:
+            arguments_of(handler.function, is_batch=handler.batch is not None, overrides=app.hooks.overrides)
+        except HandlerError as error:
+            function = python_function(handler.function)
+            place = "" if function is None else _place(function.__code__.co_filename, function.__code__.co_firstlineno)
+            raise TargetError(f"{error}{place}") from error
 
 
 def of_groups(app: App, groups: Collection[str]) -> App:
@@ -132,10 +152,21 @@ def _import_module(name: str, root: Path) -> ModuleType:
 def _failure(name: str, error: BaseException) -> str:
     """Return one line about an exception that a module raised during its import, with the place of its last frame."""
     if isinstance(error, SyntaxError):
-        return f"importing {name} failed: {error.msg} ({error.filename}, line {error.lineno})"
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next((each for each in reversed(frames) if not each.filename.startswith(_OURS)), frames[-1])
-    return f"importing {name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
+        return f"importing {name} failed: {error.msg}{_place(error.filename, error.lineno)}"
+    last = _last_of_application(traceback.extract_tb(error.__traceback__))
+    return f"importing {name} failed: {type(error).__name__}: {error}{_place(last.filename, last.lineno)}"
+
+
+def _place(filename: str | None, line: int | None) -> str:
+    return f" ({filename}, line {line})"
+
+
+def _last_of_application(frames: list[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """Return where the application did what failed: in a file of its own if there is one, else of a package."""
+    files = [each for each in frames if not each.filename.startswith(("<", _OURS))]  # "<string>" is made by others
+    installed = [each for each in files if each.filename.startswith(_INSTALLED)]
+    own = [each for each in files if not each.filename.startswith((*_PYTHON, *_INSTALLED))]
+    return (own or installed or files or frames)[-1]
 
 
 def _attribute(module: ModuleType, dotted: str) -> Any:

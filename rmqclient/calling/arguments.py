@@ -31,7 +31,7 @@ from rmqclient.calling.dependencies import (
     check_sync,
     replaced,
 )
-from rmqclient.codecs import Decoder, annotation_of, decoder_of, element_of, message_itself, without_alias
+from rmqclient.codecs import Decoder, annotation_of, decoder_of, element_of, is_plain, message_itself, without_alias
 from rmqclient.errors import HandlerError
 from rmqclient.handler import check_ran, is_async, is_async_generator, is_generator
 from rmqclient.message import ReceivedMessage
@@ -162,10 +162,10 @@ def dependency_of(
     return Dependency(function, depends.cached, tuple(parts))
 
 
-def check_function(function: object) -> None:
+def check_function(function: object, *, is_batch: bool = False) -> None:
     """Raise HandlerError unless ``function`` can be a handler.
 
-    Annotations whose names are not defined yet pass: :func:`arguments_of` resolves them when the handler is run.
+    What has a name that is not defined yet passes: :func:`arguments_of` resolves it when the module is whole.
     """
     if not callable(function):
         raise HandlerError(f"{function!r} is not a function: {_EXPECTED}")
@@ -173,6 +173,7 @@ def check_function(function: object) -> None:
     if is_generator(function) or is_async_generator(function):
         raise HandlerError(f"handler {name} contains `yield`, so calling it would run nothing of it: {_EXPECTED}")
     bodies = messages = 0
+    body: Any = None
     for parameter in _wanted(function):
         try:
             found = annotation_of(function, parameter)
@@ -181,10 +182,27 @@ def check_function(function: object) -> None:
         if _depends(found) is None:
             is_message = _is_message(found, is_batch=False) or _is_message(found, is_batch=True)
             messages, bodies = messages + is_message, bodies + (not is_message)
+            body = body if is_message else found
             if not is_message and (bodies > 1 or parameter.kind not in _POSITIONAL):
                 raise _refused(function, f"nothing is known for its parameter {parameter.name!r}")
     if not bodies + messages:
         raise _refused(function, "it takes neither the message nor its body")
+    if is_plain(body) and not is_batch:
+        return  # who only sends need not wait until msgspec is imported
+    try:
+        arguments_of(function, is_batch=is_batch)
+    except HandlerError as error:
+        if not _is_undefined(error):
+            raise
+
+
+def _is_undefined(error: BaseException | None) -> bool:
+    """Tell whether an error comes from a name that a later line of the module may define."""
+    while error is not None:
+        if isinstance(error, NameError) or getattr(error, "code", None) == "class-not-fully-defined":  # pydantic's
+            return True
+        error = error.__cause__
+    return False
 
 
 def annotations_of(function: Function) -> dict[str, Any]:

@@ -23,7 +23,7 @@ cannot run code here: neither pickle nor dill is used.
 from __future__ import annotations
 
 from rmqclient.codecs.annotations import annotation_of, element_of, python_function, returned_by, without_alias
-from rmqclient.codecs.decoding import Decoder, decoder_of, json_decoder_for, message_itself, value_decoder_for
+from rmqclient.codecs.decoding import Decoder, decoder_of, is_plain, json_decoder_for, message_itself, value_decoder_for
 from rmqclient.codecs.encoding import encode_body, encode_json, encoded
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "encode_body",
     "encode_json",
     "encoded",
+    "is_plain",
     "json_decoder_for",
     "message_itself",
     "python_function",

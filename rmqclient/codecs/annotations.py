@@ -11,6 +11,7 @@ from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
 from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
+from rmqclient.names import function_name
 
 
 def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
@@ -28,7 +29,8 @@ def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) ->
         return _resolved(function, annotation)
     except Exception as error:
         raise HandlerError(
-            f"the annotation {annotation!r} of the handler's parameter cannot be resolved: {error}; "
+            f"{function_name(function)}: the annotation {annotation!r} of its parameter {parameter.name!r} cannot be "
+            f"resolved: {error}; "
             "define or import the type at the top of the module"
         ) from error
 

@@ -38,6 +38,11 @@ def decoder_of(annotation: Any) -> Decoder:
         raise HandlerError(_cannot_decode(annotation, str(error))) from error
 
 
+def is_plain(annotation: Any) -> bool:
+    """Tell whether a body can surely be decoded into an annotation: one of Python's own types, without elements."""
+    return any(annotation is each for each in (*_OF_JSON, *_AS_BYTES))
+
+
 def value_decoder_for(kind: Any) -> Callable[[bytes], object]:
     """Return a decoder from the bytes of a body to a value of type ``kind``; Any stands for whatever the JSON holds.
 

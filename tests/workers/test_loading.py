@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App
+from rmqclient.workers import loading
 from rmqclient.workers.loading import TargetError, load_app, of_groups
 
 SHOP = """
@@ -24,6 +25,15 @@ number = 7
 def bill(message):
     pass
 """
+
+
+MISTAKEN = """from rmqclient import App, RetryPolicy, Suspend
+app = App("here")
+class Order: ...
+
+"""
+BOX = "import dataclasses\n@dataclasses.dataclass\nclass Box:\n    inner: 'Nothing'\n"
+LATER = BOX.replace("Nothing", "Inner") + "@dataclasses.dataclass\nclass Inner: ...\n"
 
 
 @pytest.fixture(autouse=True)
@@ -103,6 +113,46 @@ def test_an_import_inside_the_module_that_is_not_there(directory: Path) -> None:
 def test_a_module_that_fails_says_where(directory: Path) -> None:
     path = write(directory / "shop_six.py", "\n\nraise KeyError('ORDERS_URL')\n")
     assert cure("shop_six:app") == f"importing shop_six failed: KeyError: 'ORDERS_URL' ({path}, line 3)"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "line", "words"),
+    [
+        ("option", "@app.handler('o', group='g', threads=0)\ndef bill(order): ...\n", 5, "threads=0"),
+        ("name", "@app.handler('o', group='a b')\ndef bill(order): ...\n", 5, "a b"),
+        ("type", "@app.handler('o', group='g')\ndef bill(order: Order): ...\n", 5, "shop_type:bill"),
+        ("parameters", "@app.handler('o', group='g')\ndef bill(a: int, b: int): ...\n", 5, "shop_parameters:bill"),
+        ("undefined", "@app.handler('o', group='g')\ndef bill(order: 'Ordr'): ...\n", 5, "shop_undefined:bill"),
+        ("inside", "@app.handler('o', group='g')\ndef bill(order: 'Box'): ...\n" + BOX, 5, "shop_inside:bill"),
+        ("crontab", "@app.schedule('61 * * * *', topic='o')\ndef tick(): ...\n", 5, "61 * * * *"),
+        ("dataclass", "import dataclasses\ndataclasses.replace(Suspend(1), pause=-1)\n", 6, "replace"),
+        ("retry", "RetryPolicy(\n    max_retries=-1,\n)\n", 5, "max_retries=-1"),
+        ("table", "app.table('prices', value_type=Order)\n", 5, "value_type"),
+    ],
+)
+def test_a_mistake_is_shown_where_the_application_made_it(
+    directory: Path, name: str, lines: str, line: int, words: str
+) -> None:
+    path = write(directory / f"shop_{name}.py", MISTAKEN + lines)
+    text = cure(f"shop_{name}:app")
+    assert words in text
+    assert text.endswith(f"({path}, line {line})")
+
+
+def test_a_mistake_in_a_package_that_is_installed_is_shown_there(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "_INSTALLED", (f"{directory}/",))
+    path = write(directory / "shop_installed.py", MISTAKEN + "@app.handler('o', group='g', threads=0)\ndef f(m): ...\n")
+    assert f"({path}, line 5)" in cure("shop_installed:app")
+
+
+def test_a_class_that_a_later_line_makes_whole_is_no_mistake(directory: Path) -> None:
+    write(
+        directory / "shop_later.py",
+        MISTAKEN + "@app.handler('o', group='g')\ndef f(m: 'Box'): ...\n" + LATER,
+    )
+    assert len(load_app("shop_later:app").handlers) == 1
 
 
 def test_a_module_that_exits_is_a_module_that_fails(directory: Path) -> None:

@@ -317,7 +317,7 @@ def test_a_new_group_may_start_at_either_end_or_at_a_time(app: App, start: Any) 
 
 @pytest.mark.parametrize("start", ["first", None, 0, datetime(2026, 11, 20, 10)])  # noqa: DTZ001 - what is refused
 def test_another_start_is_refused(app: App, start: Any) -> None:
-    with pytest.raises(HandlerError, match=r"^start=.*time zone"):
+    with pytest.raises(HandlerError, match=r"start=.*time zone"):
         app.handler("orders", group="billing", start=start)
     assert app.handlers == []
 
@@ -329,7 +329,7 @@ def test_another_start_is_refused(app: App, start: Any) -> None:
 )
 def test_a_broadcast_handler_cannot_have_what_belongs_to_shared_queues(app: App, option: dict[str, Any]) -> None:
     (name,) = option
-    with pytest.raises(HandlerError, match=f"^broadcast=True with {name}=.*: leave {name} out"):
+    with pytest.raises(HandlerError, match=f"broadcast=True with {name}=.*: leave {name} out"):
         app.handler("orders", group="billing", broadcast=True, **option)
 
 

@@ -215,7 +215,10 @@ def test_memory_that_looks_like_a_file_is_copied() -> None:
     [
         ("import msgspec\nclass Order(msgspec.Struct):\n    count: int\n", "and so a msgspec.Struct class"),
         ("import pydantic\nclass Order(pydantic.BaseModel):\n    count: int\n", "and so a pydantic model"),
-        ("class Order:\n    count: int\nOrder.first = Order\n", "of which no copy can be made (PicklingWarning"),
+        (
+            "import dataclasses\n@dataclasses.dataclass\nclass Order:\n    count: int\nOrder.first = Order\n",
+            "of which no copy can be made (PicklingWarning",
+        ),
     ],
     ids=["msgspec", "pydantic", "itself"],
 )
