@@ -6,6 +6,7 @@ bell of its members; the handlers' own threads deliver. Each schedule has a thre
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -169,6 +170,7 @@ class PushConsumer:
         store_config: StoreConfig | None = None,
     ) -> None:
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
+        self._pid = os.getpid()
         self._backend = open_backend(place, store_config, create=create)
         self._members = self._backend.members()
         self._crons = crons
@@ -318,10 +320,12 @@ class PushConsumer:
         Return how many handlers still ran after ``timeout``, a timedelta or seconds: their messages are delivered
         again. Those that are ``async`` are cancelled; that is no failure of them, and they have another second, or two
         if one blocks their loop. The queue of a handler with an ``order`` goes to another member when that handler has
-        ended, or this process: see :meth:`close`. Stopping twice does nothing. Raises as :meth:`close`, ThreadLost
-        when the process has lost a thread of the library, so that the consumer had ended before, and HandlerError in a
-        handler of this consumer, which would wait for itself.
+        ended, or this process: see :meth:`close`. Stopping twice, or in a forked child, does nothing: the consumer is
+        its parent's. Raises as :meth:`close`, ThreadLost when the process has lost a thread of the library, so that the
+        consumer had ended before, and HandlerError in a handler of this consumer, which would wait for itself.
         """
+        if self._is_of_parent():
+            return 0
         self._check_outside()
         self.stop_taking()
         left = self.drain(in_seconds("timeout", timeout))
@@ -348,16 +352,23 @@ class PushConsumer:
         self.close()
 
     def close(self) -> None:
-        """Leave the groups; other members take the queues over at once. Closing twice does nothing.
+        """Leave the groups; other members take the queues over at once.
 
-        Then the lifespans end, and the tables of the application are closed. Raises what a shutdown function raises,
-        when all of that is done. While a handler with an ``order`` still runs, its queue and what it needs are kept,
-        and the rest is closed when it has ended; on a cluster the lock of its queue runs out instead.
+        Closing twice, or in a forked child, does nothing. Then the lifespans end, and the tables of the application are
+        closed. Raises what a shutdown function raises, when all of that is done. While a handler with an ``order``
+        still runs, its queue and what it needs are kept, and the rest is closed when it has ended; on a cluster the
+        lock of its queue runs out instead.
         """
+        if self._is_of_parent():
+            return
         with self._ending:
             if not self._is_closed:
                 self._is_closed = True
                 self._end()
+
+    def _is_of_parent(self) -> bool:
+        """Tell whether this is a forked child, which has neither the threads nor the places in the groups."""
+        return self._pid != os.getpid()
 
     def _end(self) -> None:
         self._losses.ignore()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Batch, Message, Producer
+from rmqclient.store import open_store
 from tests.client.conftest import wait_for
 
 _WENT_ON = 99
@@ -67,3 +68,48 @@ def test_a_child_that_a_handler_forks_ends_by_what_it_raises(
                 os.waitpid(children[0], 0)
     assert ends == [code]
     assert len(children) == 1
+
+
+@pytest.mark.parametrize("has_queues", [True, False], ids=["with its queues", "before the topic is there"])
+def test_a_child_of_the_program_that_leaves_the_block_takes_nothing_from_its_parent(
+    tmp_path: Path, has_queues: bool
+) -> None:
+    # Given a consumer that runs, with a lifespan, in a program
+    app, handled, ended = App(tmp_path / "store"), list[object](), tmp_path / "ended"
+
+    @app.lifespan
+    def life() -> Iterator[None]:
+        yield
+        ended.touch()
+
+    app.handler("t", group="g", order="queue")(handled.append)
+    with Producer(tmp_path / "store") as producer, app.running() as consumer:
+        if has_queues:
+            producer.create_topic("t", 2)
+            wait_for(lambda: len(consumer.subscriptions[0].rebalancer.queues) == 2, "it has the queues")
+        before = places(tmp_path / "store")
+
+        # When the program forks, and the child leaves the block, as sys.exit does
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                code = consumer.stop()
+                consumer.close()
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+
+        # Then the child ends, and the parent has its places and its lifespan, and goes on
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert places(tmp_path / "store") == before
+        assert not ended.exists()
+        producer.send("t", b"x")
+        wait_for(lambda: handled, "its parent goes on")
+    assert ended.exists()
+
+
+def places(root: Path) -> list[tuple[int, int, str]]:
+    """Return the places that members have in groups."""
+    with open_store(root, housekeeping=False) as store:
+        return [(each.slot, each.incarnation, each.group) for each in store.members().all()]
