@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rmqclient.broker.clients.process import Process
 from rmqclient.broker.request import Peer
 from rmqclient.remoting import bodies
 from rmqclient.store import MessageQueue
@@ -49,6 +50,8 @@ class Consumer:
     """Monotonic seconds at which it last asked who is in the group; it has rebalanced since."""
     refused: set[str] = field(default_factory=set)
     """Topics in which it is no member, because it wants other messages than the group."""
+    process: Process | None = None
+    """Its process, since it first locked a queue in order, if that is sure."""
     begins: dict[MessageQueue, int | None] = field(default_factory=dict)
     """Of a broadcast member: where the queues ended when it came; None for one that it has pulled since."""
 

@@ -18,9 +18,9 @@ anybody else pulls, locks or takes the queue     nothing yet
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.process import process_of
 from rmqclient.broker.groups.lease import LOCK_S, Lease
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.wants import Key
@@ -40,9 +40,11 @@ class Fences:
 
     def put(self, lease: Lease) -> None:
         """Keep a queue that is locked in order for its client, in case that this process dies. Raises StoreBusy."""
-        slot = self._seats.slot(lease.consumer.group, lease.queue)
+        consumer = lease.consumer
+        slot = self._seats.slot(consumer.group, lease.queue)
         if lease.is_ordered and lease.grant is not None and slot is not None:
-            self._put(slot, lease.consumer.client_id, lease.grant.epoch)
+            consumer.process = consumer.process or process_of(consumer.client_id, consumer.peer)
+            self._put(slot, consumer.client_id, lease.grant.epoch)
 
     def know_again(self, lease: Lease) -> None:
         """Note the lock that a client has of a server that died: it handles the queue in order, and trusts it yet."""
@@ -53,7 +55,8 @@ class Fences:
     def is_around(self, lease: Lease) -> bool:
         """Tell whether the client of a connection that ended may still run a handler of an ordered queue."""
         fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
-        return time.monotonic() < fenced_until and not _is_dead(lease.consumer)
+        process = lease.consumer.process
+        return time.monotonic() < fenced_until and not (process is not None and process.has_ended)
 
     def is_free(self, slot: GroupQueueSlot | None) -> bool:
         """Tell whether nobody has a queue, and it is kept for nobody. ``slot`` is None for one that no member had."""
@@ -98,11 +101,3 @@ class Fences:
 
     def _put(self, slot: GroupQueueSlot, client_id: str, epoch: int) -> bool:
         return slot.fence(client_id, epoch, round(FENCE_S * 1000), self._store.config.lock_timeout_ms)
-
-
-def _is_dead(consumer: Consumer) -> bool:
-    """Tell whether the process of a client is known to have ended: its id names a process of this host that is gone."""
-    pid = consumer.client_id.partition("@")[2].partition("#")[0]
-    if consumer.peer.remote.host not in ("127.0.0.1", "::1") or not pid.isdecimal():
-        return False
-    return not Path(f"/proc/{pid}").exists()

@@ -12,15 +12,25 @@ import time
 from pathlib import Path
 
 from rmqclient.cluster.address.state_directory import state_directory
+from rmqclient.store.threads.standing import has_open
 
 _LOOK_EVERY_S = 0.02
 
 
 def stack_of(pid: int, timeout_s: float) -> str:
-    """Ask a worker for its stacks. Raises FileNotFoundError if it cannot be asked, TimeoutError, ProcessLookupError."""
+    """Ask a worker for its stacks. Raises FileNotFoundError if it cannot be asked, TimeoutError, ProcessLookupError.
+
+    Who has the file open is the worker: its number may name another process here, which the signal would end.
+    """
     path = path_of(pid)
     begin = size = path.stat().st_size
-    os.kill(pid, signal.SIGUSR1)
+    descriptor = os.pidfd_open(pid)
+    try:
+        if not has_open(pid, str(path)):
+            raise ProcessLookupError(f"process {pid} here is not the worker, which runs in another PID namespace")
+        signal.pidfd_send_signal(descriptor, signal.SIGUSR1)
+    finally:
+        os.close(descriptor)
     for _ in range(round(timeout_s / _LOOK_EVERY_S)):
         time.sleep(_LOOK_EVERY_S)
         before, size = size, path.stat().st_size

@@ -32,6 +32,7 @@ from pathlib import Path
 
 from rmqclient.store import WorkerState, WorkerStatus, boottime
 from rmqclient.store.errors import TableFull
+from rmqclient.store.threads.standing import has_open
 
 SLOTS = 256
 
@@ -155,6 +156,7 @@ class WorkerFiles:
             restarts=words.load(_RESTARTS),
             handled_before=words.load(_HANDLED_BEFORE),
             failed_before=words.load(_FAILED_BEFORE),
+            is_here=slot in self._own or has_open(words.load(_SUPERVISOR), str(self._path(slot))),
         )
 
     def all(self) -> list[WorkerStatus]:

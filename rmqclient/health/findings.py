@@ -24,7 +24,6 @@ supervisor    a supervisor of this host, for liveness only
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,10 +120,10 @@ def ready(glance: Glance, limits: Limits) -> list[Finding]:
 def alive(glance: Glance, limits: Limits) -> list[Finding]:
     """Return what liveness needs: a supervisor that runs here, and looks after its workers.
 
-    A supervisor is ours when it has the lock file of this store open and is visible in this PID namespace. It replaces
+    A supervisor is ours when it holds the byte of its worker and is visible in this PID namespace. It replaces
     a worker that is silent; one that was silent for twice as long shows that the supervisor itself does nothing.
     """
-    mine = [each for each in glance.workers() if has_open(each.supervisor_pid, glance.root)]
+    mine = [each for each in glance.workers() if glance.is_here(each)]
     if not mine:
         return [Finding("supervisor", "", CRITICAL, "no supervisor runs here", "start `rmq run`, or restart this pod")]
     silent = [each for each in mine if (each.beat_age_s or 0) > 2 * limits.beat_age_s]
@@ -455,20 +454,3 @@ def _level(value: float | None, warn: float | None, crit: float | None) -> int:
 
 def _place(running: Running) -> str:
     return words.place(running.topic, running.queue_id, running.queue_offset)
-
-
-def has_open(pid: int, root: str) -> bool:
-    """Tell whether a process of this PID namespace has the lock file of a store open."""
-    try:
-        lock = os.stat(f"{root}/lock")
-        descriptors = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
-    for descriptor in descriptors:
-        try:
-            found = os.stat(f"/proc/{pid}/fd/{descriptor}")
-        except OSError:
-            continue
-        if (found.st_dev, found.st_ino) == (lock.st_dev, lock.st_ino):
-            return True
-    return False

@@ -280,6 +280,12 @@ class Glance:
                 found.append(self._worker(slot, begin, _WORKER_STATES[state], now))
         return found
 
+    def is_here(self, worker: Worker) -> bool:
+        """Tell whether the supervisor of a worker can be seen, and its process ids mean the same here as there."""
+        lock, byte = os.path.join(self.root, "lock"), WORKER_BYTES + worker.slot
+        found: bool = _by_path("threads/standing").holds(worker.supervisor_pid, lock, byte)
+        return found
+
     def running(self) -> list[Running]:
         """Return the messages whose handlers run now, in any process that lives."""
         layout, at, alive = self._layout, self._layout.RUNNING_SLOT.at, self._incarnations()

@@ -17,6 +17,7 @@ from rmqclient.store.errors import TableFull
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
+from rmqclient.store.threads.standing import holds
 
 _LONGEST_NAME = 52
 
@@ -59,10 +60,14 @@ class WorkerStatus:
     """On a cluster, by its forerunners under this supervisor; a store counts by group."""
     failed_before: int = 0
     """As ``handled_before``."""
+    is_here: bool = True
+    """Whether its process ids mean the same in this process: it may run in another PID namespace."""
 
     @property
     def resident_bytes(self) -> int | None:
         """Memory of the process now; None when it has ended, or runs in another container."""
+        if not self.is_here:
+            return None
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
         except (OSError, IndexError, ValueError):
@@ -101,6 +106,7 @@ class WorkerTable:
 
     def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
         self._root = root
+        self._lock_path = str(lock.path)
         self._state = state
         self._lock_timeout_ms = lock_timeout_ms
         self._slots = OwnedSlots(
@@ -152,6 +158,7 @@ class WorkerTable:
             failed=fields["failed"],
             name=self._slots.text(slot, "name").decode("utf-8", "replace"),
             restarts=fields["restarts"],
+            is_here=slot in self._own or holds(fields["supervisor_pid"], self._lock_path, WORKER_BYTES + slot),
         )
 
     def all(self) -> list[WorkerStatus]:

@@ -59,6 +59,34 @@ def standing(path: str) -> list[Holder]:
     return [each for each in _with_open(path) if each.stands]
 
 
+def holds(pid: int, path: str, byte: int) -> bool:
+    """Tell whether the process that has this number here holds a byte of the lock file at ``path`` exclusively.
+
+    A number that stands in a store may come from another PID namespace, where it names another process than here. Who
+    holds the byte is the one that was meant, and if it counts processes as this one does, so are the numbers it wrote.
+    """
+    return _counts_as_this_process(pid) and byte in (_held(pid, _identity(path)) or ())
+
+
+def has_open(pid: int, path: str) -> bool:
+    """Tell whether the process that has this number here has a file open, and so is the one that was meant."""
+    return _counts_as_this_process(pid) and _held(pid, _identity(path)) is not None
+
+
+def _counts_as_this_process(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino == os.stat("/proc/self/ns/pid").st_ino
+    return False
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return -1, -1
+    return status.st_dev, status.st_ino
+
+
 def left_behind(path: str) -> list[Holder]:
     """Return the processes that have a store open whose lock file was removed from ``path``, as far as they are seen.
 
@@ -84,12 +112,9 @@ def _pids() -> Iterator[int]:
 
 
 def _with_open(path: str) -> Iterator[Holder]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return
+    identity = _identity(path)
     for pid in _pids():
-        found = _held(pid, (status.st_dev, status.st_ino))
+        found = _held(pid, identity)
         if found is not None:
             yield Holder(pid, _command(pid), _stands(pid), tuple(sorted(found)))
 

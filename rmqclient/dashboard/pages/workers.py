@@ -11,11 +11,12 @@ from rmqclient.admin.stacks import stack_of
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import visible
-from rmqclient.health.findings import has_open, running_place
+from rmqclient.health.findings import running_place
 from rmqclient.health.limits import Limits
 from rmqclient.health.words import worker_state
 from rmqclient.local.glance import Running
 from rmqclient.store import WorkerStatus
+from rmqclient.store.threads.standing import has_open
 
 _STACKS_WITHIN_S = 5.0
 
@@ -62,7 +63,7 @@ def show_one(request: Request) -> Response:
 
 def _stacks(pid: int, root: str) -> tuple[str, str]:
     """Return what the threads of a worker run; without that, why it does not tell."""
-    if not has_open(pid, root):
+    if not has_open(pid, f"{root}/lock"):
         return "", f"Worker {pid} is only starting, or runs in another container: ask it there, by rmq worker stack."
     try:
         return visible(stack_of(pid, _STACKS_WITHIN_S)), ""

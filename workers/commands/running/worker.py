@@ -59,7 +59,7 @@ def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
         raise click.UsageError("give the PID of each worker, from `rmq worker ls`, or --all")
     for pid in pids or [each.pid for each in _workers(root)]:
         ready = sum(each.state in ("ready", "overdue") for each in _workers(root))
-        os.kill(_one(root, pid).pid, signal.SIGTERM)
+        _tell(pid, signal.SIGTERM, lambda pid=pid: bool(_one(root, pid)))  # type: ignore[misc]
         _until(lambda pid=pid: all(each.pid != pid for each in _workers(root)), f"worker {pid} still finishes")  # type: ignore[misc]
         _until(
             lambda ready=ready: sum(each.state in ("ready", "overdue") for each in _workers(root)) >= ready,  # type: ignore[misc]
@@ -89,7 +89,11 @@ def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
 
     while (now := present()) != count:
         wanted = now + (1 if now < count else -1)
-        os.kill(supervisor, signal.SIGTTIN if now < count else signal.SIGTTOU)
+        _tell(
+            supervisor,
+            signal.SIGTTIN if now < count else signal.SIGTTOU,
+            lambda: supervisor in {each.supervisor_pid for each in _workers(root)},
+        )
         _until(lambda wanted=wanted: present() == wanted, f"the supervisor still has {now} workers")  # type: ignore[misc]
     click.echo(f"supervisor {supervisor}: {count} workers", err=True)
 
@@ -109,9 +113,13 @@ def worker_stack(pid: int, root: Path) -> None:
 
 
 def _workers(root: Path) -> list[Worker]:
-    """Return the workers of a store that this PID namespace sees."""
+    """Return the workers of a store whose process ids mean the same here."""
+    return [each for each, is_here in _everywhere(root) if is_here]
+
+
+def _everywhere(root: Path) -> list[tuple[Worker, bool]]:
+    """Return all workers of a store, and whether the process id of each means the same here."""
     from rmqclient.errors import NotOnCluster
-    from rmqclient.health.findings import has_open
     from rmqclient.local.glance import Glance, Unreadable
     from rmqclient.workers.console.opening import StoreCannotBeOpened
 
@@ -119,18 +127,39 @@ def _workers(root: Path) -> list[Worker]:
         raise NotOnCluster("workers of a cluster: see `rmq worker ls`, and send signals to `rmq run` by hand")
     try:
         with Glance(str(root)) as glance:
-            return [each for each in glance.workers() if has_open(each.supervisor_pid, str(root))]
+            return [(each, glance.is_here(each)) for each in glance.workers()]
     except Unreadable as error:
         raise StoreCannotBeOpened(str(error)) from error
 
 
 def _one(root: Path, pid: int) -> Worker:
-    found = _workers(root)
-    for each in found:
-        if each.pid == pid:
+    found = _everywhere(root)
+    for each, is_here in found:
+        if each.pid == pid and is_here:
             return each
-    ours = [each.pid for each in found]
+    if any(each.pid == pid for each, _ in found):
+        raise click.ClickException(
+            f"worker {pid} runs in another PID namespace, such as that of a container, or as another user: "
+            "its number means nothing here; give this command there"
+        )
+    ours = [each.pid for each, is_here in found if is_here]
     raise click.ClickException(f"{pid} is not a worker of this store; its workers here are: {ours}")
+
+
+def _tell(pid: int, number: signal.Signals, is_meant: Callable[[], bool]) -> None:
+    """Send a signal to a process that is looked at when nobody else can get its number any more."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise click.ClickException(f"process {pid} has ended") from None
+    try:
+        if not is_meant():
+            raise click.ClickException(f"process {pid} has ended meanwhile")
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        raise click.ClickException(f"process {pid} has ended meanwhile") from None
+    finally:
+        os.close(descriptor)
 
 
 def _until(condition: Callable[[], bool], what: str) -> None:
