@@ -62,8 +62,9 @@ _FLUSHED_TO = layout.RUNTIME_HEADER.at["flushed_to"]
 _FLUSH_WORD = layout.RUNTIME_HEADER.at["flush_word"]
 _FLUSH_WAITERS = layout.RUNTIME_HEADER.at["flush_waiters"]
 _FOLLOWER_SLEEP_MS = 20
-_LEADER_STANDS_AFTER_S = 3.0
-"""A leader that has not flushed for so long may stand still, and others flush beside it."""
+_LEADER_STANDS_AFTER_S = 2.0
+"""A leader that has not flushed for so long may stand still, and others flush beside it. If it was the housekeeper, its
+successor begins to count after up to two and a half seconds, and flushes go on within five all the same."""
 
 
 class Flusher:
@@ -255,6 +256,8 @@ class Flusher:
             return False
         try:
             self._flush_published(zeroes=zeroes)
+            thread, _, since = self._leader
+            self._leader = thread, self._state.flushed_to, since  # it still stands: the next flush need not wait
         finally:
             self._beside_leader.release()
             self._wake_followers()

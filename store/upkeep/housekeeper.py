@@ -132,13 +132,14 @@ class Housekeeper:
             except LimitReached as error:  # no thread can be started now: another process may have some left
                 failure = error
             finally:
+                was_taken = turn.was_taken  # from now on another process may take it, as it should
                 self._lock.unlock(HOUSEKEEPER_BYTE)
                 words.signal(_PREPARE_WORD)
             if failure is not None:
                 _log.error("housekeeping is tried again: %s", failure)
-            if turn.was_taken:
+            if was_taken:
                 _log.warning("another process became the housekeeper while this one stood still")
-            if failure is not None or turn.was_taken:
+            if failure is not None or was_taken:
                 self._closed.wait(_ATTEMPT_MS / 1000)
 
     def _is_in_place(self) -> bool:

@@ -30,6 +30,7 @@ from tests.crash.processes.child_campaign import GROUP, TOPIC, consume, send, se
 from tests.crash.processes.pid_namespaces import fork_into_namespace
 from tests.support.oracle import reference
 from tests.support.oracle.views import published_records, queued_records
+from tests.support.stores import waiting
 
 SENDERS = 2
 CONSUMERS = 2
@@ -210,12 +211,22 @@ class CampaignOfContainers(Campaign):
 def is_drained(store: MessageStore) -> bool:
     """Tell whether the group has acknowledged every message of the topic, and what was sent back for a retry."""
     ends = {queue: store.topics.max_offset(queue) for queue in store.topics.all_queues()}
-    taken = [queue for queue in ends if queue.topic in (TOPIC, retry_topic(GROUP))]
-    slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in taken]
     delayed = sum(end for queue, end in ends.items() if queue.topic == SCHEDULE_TOPIC)
     delivered = sum(end for queue, end in ends.items() if queue.topic == retry_topic(GROUP))
-    acknowledged = [slot.committed_offset if slot else -1 for slot in slots] == [ends[queue] for queue in taken]
-    return bool(taken) and acknowledged and delayed == delivered
+    return _has_acknowledged_all(store) and delayed == delivered
+
+
+def is_quiet(store: MessageStore) -> bool:
+    """Tell the same where all kinds of messages wait for their time: nothing waits any more."""
+    waits = any(waiting(store).values()) or any(True for _ in store.timer.pending())
+    return not waits and _has_acknowledged_all(store)
+
+
+def _has_acknowledged_all(store: MessageStore) -> bool:
+    taken = [queue for queue in store.topics.all_queues() if queue.topic in (TOPIC, retry_topic(GROUP))]
+    ends = [store.topics.max_offset(queue) for queue in taken]
+    slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in taken]
+    return bool(taken) and [slot.committed_offset if slot else -1 for slot in slots] == ends
 
 
 def look_at(store: MessageStore) -> list[str]:

@@ -174,6 +174,25 @@ def test_a_waiter_that_is_killed_in_another_container_takes_no_lock_from_who_liv
 
 
 @pytest.mark.crash
+@pytest.mark.guarantee("G91")
+def test_only_the_first_flush_waits_for_a_leader_that_is_stopped(impatient: MessageStore, root: Path) -> None:
+    # Given the leader of a flush that was stopped, and another process that has seen this for long enough
+    with stopped_child(order_of("append_durably", root, CrashPoint.FLUSH_SYNCED, survive=3)) as child:
+        until(impatient.flusher.flush)
+
+        # When it appends again, then it flushes at once
+        for number in range(3):
+            end = appender_of(impatient).append(Message(TOPIC, body_of(number))).commit_log_end
+            assert impatient.flusher.flush()
+            assert impatient.state.flushed_to >= end
+
+        # And when the leader goes on, nothing is taken back
+        child.send_signal(signal.SIGCONT)
+        until(lambda: impatient.state.flushed_to > end)
+    impatient.close()
+
+
+@pytest.mark.crash
 @pytest.mark.guarantee("G8")
 @pytest.mark.parametrize("point", HOLDS_THE_GROUP_QUEUE, ids=lambda point: point.name.lower())
 def test_an_acknowledgement_by_a_stopped_process_does_not_stop_other_groups(

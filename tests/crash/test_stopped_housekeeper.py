@@ -22,7 +22,8 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.config import FlushConfig
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.files.file_lock import GATE_BYTE, LockFile
+from rmqclient.store.files.file_lock import GATE_BYTE, HOUSEKEEPER_BYTE, LockFile
+from rmqclient.store.upkeep import flush, housekeeper
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
 from tests.support.host.forking import ROOT
@@ -32,6 +33,8 @@ from tests.support.stores import SMALL, TOPIC, appender_of, body_of, grant_of
 
 MOST_S = 5
 """What waits for its time goes on so soon after a housekeeper was stopped."""
+BECOMES_S = 2.5
+"""Another process is the housekeeper so soon."""
 DELAYED = 8
 FLUSHING = replace(SMALL, flush=FlushConfig(interval_ms=50, thorough_interval_ms=50))
 
@@ -85,11 +88,53 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G91")
+def test_a_flush_goes_on_in_seconds_while_the_housekeeper_is_stopped_in_the_midst_of_one(root: Path) -> None:
+    # Given a housekeeper that was stopped as the leader of a flush
+    with (
+        beginning(root),
+        stopped_housekeeper(root, CrashPoint.FLUSH_SYNCED),
+        open_store(root, FLUSHING) as store,
+    ):
+        # When another process has become the housekeeper, then it flushes in what is left of the five seconds
+        end = appender_of(store).append(Message(TOPIC, b"first")).commit_log_end
+        keeper = store.housekeeper
+        assert keeper is not None
+        poll(lambda: keeper.has_role, BECOMES_S * slowdown())
+        poll(lambda: store.state.flushed_to >= end, (MOST_S - BECOMES_S) * slowdown())
+
+
+@pytest.mark.guarantee("G91")
+def test_the_waits_for_a_housekeeper_that_is_stopped_in_a_flush_add_up_to_less_than_five_seconds() -> None:
+    becomes_s = housekeeper._LEASE_NS / 1e9 + housekeeper._ATTEMPT_MS / 1e3
+    assert becomes_s <= BECOMES_S
+    assert becomes_s + flush._LEADER_STANDS_AFTER_S < MOST_S
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G91")
 def test_a_check_says_that_the_only_housekeeper_stands_still(root: Path) -> None:
     # Given a housekeeper that is stopped, and nobody who could take its role
     with stopped_housekeeper(root, None) as child, Glance(str(root)) as seen:
         poll(lambda: findings.housekeeper(seen).level == CRITICAL, 20)
         assert f"process {child.pid} stands still" in findings.housekeeper(seen).state
+
+
+def test_a_housekeeper_that_leaves_its_role_to_another_one_is_not_said_to_have_stood_still(
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    unlock = LockFile.unlock
+    with open_store(root, SMALL) as store:
+        words, keeper = store.state.words, store.housekeeper
+        assert keeper is not None
+        poll(lambda: keeper.has_role, 20)
+
+        def unlocked_and_taken(lock: LockFile, byte: int) -> None:
+            unlock(lock, byte)
+            if byte == HOUSEKEEPER_BYTE:  # another process is quicker than this one's next step
+                words.store(housekeeper._TURN, words.load(housekeeper._TURN) + 1)
+
+        monkeypatch.setattr(LockFile, "unlock", unlocked_and_taken)
+    assert "stood still" not in caplog.text
 
 
 @pytest.mark.crash
@@ -103,7 +148,7 @@ def test_who_waits_for_a_process_that_stands_still_is_told_which_one_it_is(
         code = f"""
 import os, signal
 from pathlib import Path
-from rmqclient.store.files.file_lock import GATE_BYTE, LockFile
+from rmqclient.store.files.file_lock import GATE_BYTE, HOUSEKEEPER_BYTE, LockFile
 with LockFile(Path({str(root / "lock")!r})).held(GATE_BYTE):
     os.kill(os.getpid(), signal.SIGSTOP)
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -12,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+_PR_SET_PDEATHSIG = 1
 
 Say = Callable[[str], None]
 
@@ -56,8 +59,10 @@ class Lives:
         """Start a process; ``live`` gets the file for its evidence, and the process ends when it returns."""
         number = self._started
         self._started += 1
+        starter = os.getpid()
         pid = os.fork()
         if pid == 0:
+            _end_with(starter)
             self._live(number, live)
         life = Life(number, role, pid)
         self._alive.append(life)
@@ -79,6 +84,16 @@ class Lives:
             time.sleep(0.002)
         self._alive.remove(life)
         return os.waitstatus_to_exitcode(status[1])
+
+    def has_stopped(self, life: Life, within_s: float) -> bool:
+        """Wait until a process has stopped; tell whether it did in time. One that ends meanwhile is found later."""
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            found = os.waitid(os.P_PID, life.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                return found.si_code == os.CLD_STOPPED
+            time.sleep(0.002)
+        return False
 
     def ended(self) -> dict[Life, str]:
         """Bury those that have ended by themselves; return how, and their last words."""
@@ -128,6 +143,13 @@ def until_told() -> Callable[[], bool]:
     told = []
     signal.signal(signal.SIGTERM, lambda *_: told.append(True))
     return lambda: bool(told)
+
+
+def _end_with(starter: int) -> None:
+    """Let the kernel kill this process when the one that started it dies, even if this one stands still by then."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != starter:
+        os._exit(1)
 
 
 def _write(descriptor: int, line: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.torture.damage import clones, disk_full, failed_flush, failures, flips, fuzz, recovery, vanishing_disk
-from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, transactions
+from tests.torture.kills import compaction, counters, delays, interleavings, kills, once, poison, standing, transactions
 from tests.torture.replicas import power as power_of_pairs
 from tests.torture.replicas import replication
 from tests.torture.result import Rig
@@ -16,6 +16,7 @@ RIGS: dict[str, Rig] = {
     for rig in (
         kills.RIG,
         kills.CONTAINERS,
+        standing.RIG,
         transactions.RIG,
         once.RIG,
         compaction.RIG,

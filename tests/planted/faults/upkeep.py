@@ -15,6 +15,7 @@ SYNCED_FILE = "tests/unit/files/test_synced_file.py"
 FLUSH_PROGRESS = "tests/unit/upkeep/flushing/test_flush_progress.py"
 COMPACTED_READING = "tests/unit/upkeep/test_compacted_reading.py"
 
+STOPPED = "tests/crash/test_stopped.py"
 REPLACED = "tests/recovery/test_replaced.py"
 STOPPED_WORK = "tests/workers/looking/test_stopped_work.py"
 
@@ -57,6 +58,14 @@ FAULTS = [
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=FLUSH_FAILURE,
+    ),
+    Fault(
+        name="each flush beside a leader that stands still waits for it anew",
+        file="store/upkeep/flush.py",
+        old="            self._leader = thread, self._state.flushed_to, since ",
+        new="            self._leader = thread, self._state.flushed_to, time.monotonic() ",
+        tests=STOPPED,
+        select="only_the_first_flush",
     ),
     Fault(
         name="a log that was removed is flushed as if it were there",

@@ -24,9 +24,10 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.sending.producer import Producer
-from rmqclient.store import Durability, MessageStore, StoreConfig, boottime, open_store
+from rmqclient.store import Durability, StoreConfig, boottime, open_store
 from rmqclient.store.config import FlushConfig
 from rmqclient.store.runtime import shared_state
+from tests.crash.campaign import is_quiet
 from tests.crash.history import Name
 from tests.crash.processes.child_campaign import GROUP, TOPIC, body_of, sender_and_number
 from tests.power.disks import machine
@@ -35,7 +36,6 @@ from tests.power.disks.machine import Cut, Machine
 from tests.power.life import CONFIG, LAZY, QUEUES
 from tests.support.host.load import slowdown
 from tests.support.oracle import reference
-from tests.support.stores import waiting
 from tests.torture import apart
 from tests.torture.lives import Life, Lives, saying
 from tests.torture.result import Result, Rig
@@ -247,18 +247,8 @@ class Episode:
 def watch(root: Path) -> None:
     """Wait until everything is delivered and handled."""
     with open_store(root, CONFIG, housekeeping=False) as store:
-        while not is_done(store):
+        while not is_quiet(store):
             time.sleep(0.01)
-
-
-def is_done(store: MessageStore) -> bool:
-    """Tell whether nothing waits for its time, and the group has acknowledged all of the topic."""
-    if any(waiting(store).values()) or any(True for _ in store.timer.pending()):
-        return False
-    queues = store.topics.queues(TOPIC)
-    slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in queues]
-    ends = [store.topics.max_offset(queue) for queue in queues]
-    return [slot.committed_offset if slot else -1 for slot in slots] == ends
 
 
 def run(seed: int, rounds: int, scratch: Path) -> Result:
