@@ -7,7 +7,8 @@ store         a failed flush, a full disk, records that are late on their way to
 housekeeper   whether a process flushes, removes old files and delivers what waits
 passes        what of the housekeeper's work failed when it last ran, and what it stepped over within a day
 standing      processes that stand still and have the store open: what they hold, and how they go on
-replaced      processes that still have a store open that stood at the path before, and was removed
+replaced      processes that still have a store open that stood at the path before, and was removed; or this one, by
+              a name that its directory had before
 workers       how many are ready, and whether each of them beats
 schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqclient.health import words
@@ -100,6 +101,7 @@ def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = N
     found += passes(glance, now_ms)
     found += standing(glance)
     found += left_behind(glance.left_behind())
+    found += renamed(glance)
     found += workers(glance, limits)
     found += groups(glance, queues, limits, now_ms)
     found += missing_topics(glance, queues, limits)
@@ -208,6 +210,30 @@ def left_behind(found: Iterable[Holder]) -> Iterator[Finding]:
         state = f"process {each.pid} ({each.command}) has a store open that was removed from here: it works on nothing"
         remedy = f"start it again, or end it (`kill {each.pid}`)"
         yield Finding("replaced", str(each.pid), CRITICAL, state, remedy)
+
+
+def renamed(glance: Glance) -> Iterator[Finding]:
+    """Look whether the directory was renamed while processes had it open, which write nothing since then."""
+    if glance.is_renamed:
+        state = (
+            "the directory was renamed while processes had it open, and those write nothing any more; it is open in "
+            f"{_processes(glance.users())}"
+        )
+        remedy = "end them and start them with the present name; or rename the directory back, and start them again"
+        yield Finding("replaced", "", CRITICAL, state, remedy)
+
+
+def renamed_elsewhere(found: Mapping[str, list[Holder]]) -> Iterator[str]:
+    """Tell, for a path without a store, what was renamed while processes had it open, and what to do."""
+    for root, users in found.items():
+        yield (
+            f"the store in {root} was renamed while processes had it open: {_processes(users)}. If it stood here, "
+            "rename it back, or name the new directory; end these processes and start them again"
+        )
+
+
+def _processes(found: list[Holder]) -> str:
+    return ", ".join(f"process {each.pid} ({each.command})" for each in found) or "processes that cannot be seen here"
 
 
 def slots(glance: Glance) -> Finding:

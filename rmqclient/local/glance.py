@@ -143,6 +143,20 @@ def left_behind(root: str) -> list[Holder]:
     return found
 
 
+def renamed() -> dict[str, list[Holder]]:
+    """Return the directories that were renamed while processes had their stores open, which still have them open."""
+    found: dict[str, list[Holder]] = _by_path("threads/standing").in_use()
+    return {root: users for root, users in found.items() if _is_renamed(root)}
+
+
+def _is_renamed(root: str) -> bool:
+    try:
+        with Glance(root) as glance:
+            return glance.is_renamed
+    except Unreadable:
+        return False
+
+
 class Glance:
     """A store as it is now; close it, or use it as a context manager. Raises Unreadable."""
 
@@ -214,6 +228,16 @@ class Glance:
     def left_behind(self) -> list[Holder]:
         """Return the processes that have a store open that stood here before this one, and was removed."""
         return left_behind(self.root)
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether a process that has the store open found that the directory has another name than it knows."""
+        return self.is_open and bool(self.word("restricted") & self._layout.RESTRICTED["replaced"])
+
+    def users(self) -> list[Holder]:
+        """Return the processes that have the store open, as far as they can be seen from here."""
+        found: dict[str, list[Holder]] = _by_path("threads/standing").in_use()
+        return found.get(os.path.realpath(self.root), [])
 
     def word(self, name: str) -> int:
         """Return a word of the header, such as ``poisoned``, ``disk_full``, ``published_to`` and ``flushed_to``."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 _IN_USE = re.compile(r"^lock:.* OFDLCK .* 0 0$", re.MULTILINE)
 """Of who has the store open: the byte BROKER_BYTE, shared or not."""
+_LOCK_FILES = ("/lock", "/lock (deleted)")
 _EXCLUSIVE_LOCK = ("OFDLCK", "WRITE")
 
 
@@ -96,14 +97,31 @@ def left_behind(path: str) -> list[Holder]:
     return [Holder(pid, _command(pid), _stands(pid), ()) for pid in _pids() if _has_open_store(pid, gone)]
 
 
+def in_use() -> dict[str, list[Holder]]:
+    """Return the directories that have a store which is open, and who has it open, as far as they can be seen.
+
+    A directory has the name that it has now, whatever it was called when its store was opened.
+    """
+    found: dict[str, list[Holder]] = {}
+    for pid in _pids():
+        for link in set(_open_stores(pid)):
+            if os.path.basename(link) == "lock":
+                found.setdefault(os.path.dirname(link), []).append(Holder(pid, _command(pid), _stands(pid), ()))
+    return found
+
+
 def _has_open_store(pid: int, link: str) -> bool:
-    is_open = False
+    return link in _open_stores(pid)
+
+
+def _open_stores(pid: int) -> Iterator[str]:
+    """Yield the lock files of which a process holds the byte that says that it has the store open."""
     with contextlib.suppress(OSError):
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{descriptor}") == link:
-                    is_open = is_open or bool(_IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor}")))
-    return is_open
+                link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+                if link.endswith(_LOCK_FILES) and _IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor}")):
+                    yield link
 
 
 def _pids() -> Iterator[int]:

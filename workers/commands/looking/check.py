@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance, Unreadable, left_behind
+from rmqclient.local.glance import Glance, Unreadable, left_behind, renamed
 from rmqclient.workers.console.settings import Settings, SettingsError, load
 
 _USAGE, _CANNOT_OPEN = 2, 3
@@ -88,6 +88,7 @@ def _checked(chosen: argparse.Namespace) -> int:
             found = looks.get(chosen.what, findings.look)(glance, limits)
     except Unreadable as error:
         lost = [f"{each.state}; {each.remedy}" for each in findings.left_behind(left_behind(chosen.store))]
+        lost += findings.renamed_elsewhere(renamed())
         return _unreadable("; ".join([str(error), *lost]), chosen.output)
     print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check
     worst = report.worst(found)
