@@ -5,6 +5,8 @@ then the disk is gone, which some of them see for a while, all of them are kille
 the same kernel, as another device. Parts of the store may have reached the disk before, in any order. The next
 processes go on with what there is. In the end everything that waits is delivered, and the log is compared with what was
 sent.
+
+Between the episodes a thin disk has no room left for what it has promised, so that a flush fails, and has room again.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from rmqclient.store.runtime import shared_state
 from tests.crash.campaign import is_quiet
 from tests.crash.history import Name
 from tests.crash.processes.child_campaign import GROUP, TOPIC, body_of, sender_and_number
-from tests.power.disks import machine
+from tests.power.disks import machine, thin
 from tests.power.disks.dirty_pages import frontiers, write_some
 from tests.power.disks.machine import Cut, Machine
 from tests.power.life import CONFIG, LAZY, QUEUES
@@ -41,13 +43,16 @@ from tests.torture.lives import Life, Lives, saying
 from tests.torture.result import Result, Rig
 
 CLAIM = (
-    "A disk that goes and comes back without a boot, whenever, takes no SYNC message whose send returned: each is "
-    "stored once, each delayed one delivered once, none comes that was never sent, and every one is handled."
+    "A disk that goes and comes back without a boot, whenever, or that fails a flush, takes no SYNC message whose send "
+    "returned: each is stored once, each delayed one delivered once, none comes that was never sent, and every one is "
+    "handled."
 )
 ROUNDS = 8
 """Of one episode, after which the log is judged."""
+THIN = 2
+"""Thin disks behind each episode."""
 SENDERS = 2
-MEMORY_BYTES = 1 << 30
+MEMORY_BYTES = 2 << 30
 RARE = replace(CONFIG, flush=FlushConfig(interval_ms=60_000, thorough_interval_ms=60_000))
 """Nothing is flushed but what a SYNC send flushes."""
 CONFIGS = (CONFIG, LAZY, RARE)
@@ -251,6 +256,20 @@ def watch(root: Path) -> None:
             time.sleep(0.01)
 
 
+def fail_a_flush(scratch: Path, chance: random.Random, count: Counter[str]) -> list[str]:
+    """Let the pool of a thin disk run out at a flush; return what is wrong with the store that is opened after it."""
+    scratch.mkdir()
+    ways = thin.random_ways(chance)
+    found = thin.run_out(scratch, ways)
+    if found["ended"][0] == thin.TOO_SLOW:
+        count["thin disks that ran out too late"] += 1
+        return []
+    count["flushes failed on thin disks"] += 1
+    count["acknowledged and there"] += len(ways)
+    expected = {"ended": [-signal.SIGKILL, 0], "lost": [], "twice": [], "later": 2, "problems": []}
+    return [] if found == expected else [f"a thin disk, {ways}: {found}"]
+
+
 def run(seed: int, rounds: int, scratch: Path) -> Result:
     """Lose so many disks, in namespaces of their own."""
     missing = [reason for kind in machine.MAKING if (reason := machine.why_not(kind))]
@@ -282,6 +301,8 @@ def run_here(seed: int, rounds: int, scratch: Path) -> Result:
         count[f"disks lost, {kind}"] += share
         result.problems += episode.problems
         left -= share
+        for disk in range(THIN):
+            result.problems += fail_a_flush(images / f"{number} thin {disk}", chance, count)
     result.figures |= count
     return result
 

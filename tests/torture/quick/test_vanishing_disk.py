@@ -12,6 +12,7 @@ from tests.torture.damage import vanishing_disk
 
 @pytest.mark.crash
 @pytest.mark.guarantee("G109")
+@pytest.mark.guarantee("G112")
 @pytest.mark.sweep
 def test_a_disk_that_comes_back_without_a_boot_loses_and_doubles_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
