@@ -165,7 +165,7 @@ def test_each_rebalance_shares_the_limit_anew(store: MessageStore) -> None:
 @pytest.mark.parametrize("name", ["max_messages_per_topic", "max_bytes_per_topic"])
 def test_a_limit_of_a_topic_may_be_off_and_not_negative(name: str) -> None:
     assert getattr(ConsumerConfig(), name) == 0
-    with pytest.raises(ValueError, match=f"{name}=-1: must be at least 0"):
+    with pytest.raises(ValueError, match=f"{name}=-1"):
         ConsumerConfig(**{name: -1})  # type: ignore[arg-type]
 
 

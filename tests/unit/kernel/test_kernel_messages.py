@@ -157,7 +157,7 @@ def test_what_is_no_message_is_a_type_error(producer: Producer) -> None:
         producer.send(Message("t", b"", properties={"number": 1}))  # type: ignore[dict-item]
     with pytest.raises(TypeError):
         producer.send(Message("t", b"", keys=[7]))  # type: ignore[list-item]
-    with pytest.raises((TypeError, OverflowError)):
+    with pytest.raises(ValueError, match="flag"):
         Message("t", b"", flag=2**31)
 
 
@@ -224,7 +224,7 @@ def test_keys_come_back_as_they_were_however_much_they_look_like_spaces(
 
 
 @settings(max_examples=share_of(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(key=st.text(max_size=20), queues=st.integers(1, 8))
+@given(key=st.text(min_size=1, max_size=20), queues=st.integers(1, 8))
 def test_a_sharding_key_chooses_the_queue_that_rocketmq_would(producer: Producer, key: str, queues: int) -> None:
     try:
         key.encode()

@@ -340,5 +340,5 @@ def test_two_records_of_one_key_are_a_problem(root: Path, store: MessageStore, p
 def test_settings_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match=r"min_cleanable_dirty_ratio=1\.0: must be at least 0 and below 1"):
         CompactionConfig(min_cleanable_dirty_ratio=1.0)
-    with pytest.raises(ValueError, match="delete_retention_ms=-1: must not be negative"):
+    with pytest.raises(ValueError, match="delete_retention_ms=-1"):
         CompactionConfig(delete_retention_ms=-1)
