@@ -75,15 +75,18 @@ class _Root(Noun):
         name, command, others = super().resolve_command(ctx, args)
         if name is not None and command is not None:
             try:
-                settings = load(ctx.params.get("config_file"))
+                ctx.default_map = {name: self._settings(name, command, load(ctx.params.get("config_file")))}
             except SettingsError as error:
                 raise click.UsageError(str(error), ctx) from error
-            if strange := self._unknown(name, command, settings):
-                raise click.UsageError(
-                    f"{settings.path}: rmq has no {', '.join(strange)}; `rmq config --all` shows every option", ctx
-                )
-            ctx.default_map = {name: defaults(command, (name,), settings)}
         return name, command, others
+
+    def _settings(self, name: str, command: click.Command, settings: Settings) -> dict[str, Any]:
+        """Return what the file says for a command. Raises SettingsError for what it cannot mean."""
+        if strange := self._unknown(name, command, settings):
+            raise SettingsError(
+                f"{settings.path}: rmq has no {', '.join(strange)}; `rmq config --all` shows every option"
+            )
+        return defaults(command, (name,), settings)
 
     def _unknown(self, name: str, command: click.Command, settings: Settings) -> list[str]:
         """Return what the file has, and neither this command nor the whole tree; of all commands for `rmq config`."""

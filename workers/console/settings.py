@@ -31,7 +31,7 @@ FILE = "rmq.toml"
 
 
 class SettingsError(Exception):
-    """The file cannot be read, or is no TOML."""
+    """The file cannot be read, is no TOML, or has a value that no option takes."""
 
 
 class Settings(NamedTuple):
@@ -51,7 +51,8 @@ class Settings(NamedTuple):
         found = table.get(option, table.get(option.replace("-", "_"))) if isinstance(table, Mapping) else None
         if option == "store":
             found = self.values.get("store") if found is None else found
-            found = found if found is None or "://" in found else os.path.join(os.path.dirname(self.path), found)
+            if isinstance(found, str) and "://" not in found:
+                found = os.path.join(os.path.dirname(self.path), found)
         return found
 
 
@@ -85,4 +86,10 @@ def _read(path: str) -> Settings:
         raise SettingsError(f"{path} is not TOML: {error}") from error
     if os.path.basename(path) == "pyproject.toml":
         values = values.get("tool", {}).get("rmq", {})
+        if not isinstance(values, dict):
+            raise SettingsError(f"{path}: tool.rmq = {values!r}: write a table, [tool.rmq]")
+    if not isinstance(values.get("store", ""), str | dict):
+        raise SettingsError(
+            f'{path}: store = {values["store"]!r}: give a directory or a URL in quotes: store = "./store"'
+        )
     return Settings(path, values)

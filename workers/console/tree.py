@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from rmqclient.workers.console import environment
-from rmqclient.workers.console.settings import Settings
+from rmqclient.workers.console.settings import Settings, SettingsError
 
 ALIASES = {
     "msg": "message",
@@ -116,8 +116,24 @@ def defaults(command: click.Command, words: tuple[str, ...], settings: Settings)
     for option in options_of(command):
         value = settings.option(words, long_name(option))
         if value is not None and option.name is not None:
-            found[option.name] = value if isinstance(value, bool | list) else str(value)
+            found[option.name] = _as_option(option, value, f"{settings.path}: {'.'.join((*words, long_name(option)))}")
     return found
+
+
+def _as_option(option: click.Option, value: object, what: str) -> bool | str | list[str]:
+    """Return a value of the file as click wants it. Raises SettingsError for one that the option does not take."""
+    if option.is_flag and isinstance(value, bool):
+        return value
+    if option.multiple:
+        several = value if isinstance(value, list) else [value]
+        return [_as_text(each, what) for each in several]
+    return _as_text(value, what)
+
+
+def _as_text(value: object, what: str) -> str:
+    if isinstance(value, bool | list | Mapping):
+        raise SettingsError(f"{what} = {value!r}: write a text or a number")
+    return str(value)
 
 
 def unknown(command: click.Command, table: object, words: tuple[str, ...] = ()) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.console.tree import leaves, options_of, variables
-from tests.workers.commands.test_cli import data, run
+from tests.workers.commands.test_cli import data, rows, run
 from tests.workers.supervised import COMMAND, environment
 
 
@@ -62,6 +62,40 @@ def test_what_the_file_has_and_rmq_has_not_is_named(here: Path) -> None:
     (here / "rmq.toml").write_text('strore = "./file"\n[runn]\nx = 1\n')
     result = run("topic", "ls")
     assert (result.exit_code, "strore, runn" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "told"),
+    [
+        ("store = 5", ["topic", "ls"], "store = 5"),
+        ("store = 5", ["check"], "store = 5"),
+        ('[topic.ls]\noutput = ["json"]', ["topic", "ls"], "topic.ls.output = ['json']"),
+        ("[run]\nprocesses = true", ["run", "shop:app"], "run.processes = True"),
+        ("[run]\nprocesses = [1]", ["run", "shop:app"], "run.processes = [1]"),
+        ("[run]\ngroup = [[1]]", ["run", "shop:app"], "run.group = [1]"),
+        ("[check]\nnonsense = 1", ["check"], "check.nonsense"),
+        ("[check]\nnonsense = 1", ["doctor", "--store", "file"], "check.nonsense"),
+        ("check = 5", ["check"], "check"),
+    ],
+)
+def test_a_value_that_no_option_takes_is_wrong_usage(here: Path, text: str, command: list[str], told: str) -> None:
+    (here / "rmq.toml").write_text(text)
+    result = run(*command)
+    assert (result.exit_code, told in result.stderr) == (2, True)
+
+
+def test_the_file_says_one_group_or_several(here: Path) -> None:
+    (here / "rmq.toml").write_text('[send]\nkey = "a"\nproperty = ["b=1", "c=2"]\n')
+    assert run("send", "orders", "x", "--store", "file").exit_code == 0
+    (found,) = rows(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", "file"))
+    assert found["keys"] == ["a"]
+    assert (found["properties"]["b"], found["properties"]["c"]) == ("1", "2")
+
+
+def test_doctor_judges_by_the_limits_of_check_in_the_file(here: Path) -> None:
+    (here / "rmq.toml").write_text("[check]\ndisk-warn = 0\n")
+    found = rows(run("doctor", "--store", "file", "-o", "json"))
+    assert [row["level"] for row in found if row["subject"] == "store"] == ["warn"]
 
 
 def test_without_a_store_it_says_how_to_name_one(here: Path) -> None:

@@ -107,14 +107,44 @@ def test_what_no_message_of_today_can_hold_is_set_aside_and_named(store: str) ->
         ('{"body": "b", "keys": ["a", 4711]}', '"keys": ["a",4711] is not a list of texts'),
         ('{"body": "b", "properties": {"a": 1}}', '"properties": {"a":1} is not an object of texts'),
         ('{"body"', "is not JSON"),
+        ('{"body": "b", "delay": 3, "subject": "s"}', '["delay","subject"] would be lost'),
     ],
 )
 def test_a_line_that_is_no_message_is_named_with_its_value(store: str, line: str, told: str) -> None:
-    refused = run("send", "orders", "--jsonl", "-", "--store", store, stdin=f'{{"body": "a"}}\n\n{line}\n'.encode())
-    assert refused.exit_code == 1
-    assert "Error: line 3: " in refused.stderr
-    assert told in refused.stderr
-    assert bodies(store, "orders") == ["a"], "the lines before it are sent"
+    lines = f'{{"body": "a"}}\n\n{line}\n{{"body": "b"}}\n'
+    sent = run("send", "orders", "--jsonl", "-", "--store", store, stdin=lines.encode())
+    assert sent.exit_code == 1
+    assert "line 3 is set aside: " in sent.stderr
+    assert told in sent.stderr
+    assert "not sent: line 3" in sent.stderr
+    assert sorted(bodies(store, "orders")) == ["a", "b"], "the lines around it are sent"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("no JSON", "is not JSON"), ('{"n": 1}', "'length(n)' does not fit it")], ids=["text", "number"]
+)
+def test_a_line_without_the_sharding_key_that_is_asked_for_stops_no_other_one(store: str, line: str, told: str) -> None:
+    lines = f'{{"n": "abc"}}\n{line}\n{{"n": "defg"}}\n'
+    options = ["--sharding-key-from", "length(n)", "--store", store]
+    sent = run("send", "orders", "--lines", "-", *options, stdin=lines.encode())
+    assert (sent.exit_code, "line 2 is set aside: " in sent.stderr, told in sent.stderr) == (1, True, True)
+    found = rows(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert sorted(row["sharding_key"] for row in found) == ["3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["send", "orders", "{}", "--sharding-key", "a", "--sharding-key-from", "b"], "--sharding-key-from"),
+        (["send", "orders", "{}", "--sharding-key-from", "a["], "--sharding-key-from"),
+        (["tail", "orders", "--no-follow", "--format", "%b", "-o", "json"], "--format"),
+        (["tail", "orders", "--no-follow", "--format", "%b", "--query", "body"], "--format"),
+    ],
+    ids=["two sharding keys", "no JMESPath", "two outputs", "a query of a format"],
+)
+def test_options_of_which_one_would_have_no_effect_are_refused(store: str, command: list[str], told: str) -> None:
+    refused = run(*command, "--store", store)
+    assert (refused.exit_code, told in refused.stderr) == (2, True)
 
 
 def test_an_empty_standard_input_is_refused_unless_it_is_asked_for(store: str) -> None:

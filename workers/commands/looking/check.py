@@ -10,7 +10,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rmqclient.health import findings, report
@@ -70,9 +70,12 @@ def options() -> list[Option]:
     return _Parser(Settings()).options
 
 
-def usual_limits() -> Limits:
-    """Return the limits of a check without arguments: of the environment, the settings file, then ours."""
-    return _limits(_Parser(Settings()).parse_args([]))
+def usual_limits(named: str | None = None) -> Limits:
+    """Return the limits of a check without arguments: of the environment, the settings file, then ours.
+
+    ``named`` is the file of ``--config``. Raises SettingsError.
+    """
+    return _limits(_Parser(load(named)).parse_args([]))
 
 
 def help_text(width: int | None = None) -> str:
@@ -125,6 +128,7 @@ class _Parser(argparse.ArgumentParser):
         self._settings = settings
         self._add_what()
         self._add_options(Limits())
+        self._refuse_unknown()
 
     def _add_what(self) -> None:
         self.add_argument(
@@ -153,6 +157,15 @@ class _Parser(argparse.ArgumentParser):
         add("--dlq-age-warn", _seconds, usual.dlq_age_warn_s, "age of the oldest dead letter", name="dlq_age_warn_s")
         add("--disk-warn", float, usual.disk_warn, "part of the file system in use, 0 to 1, for a warning")
         add("--disk-crit", float, usual.disk_crit, "the same, critical")
+
+    def _refuse_unknown(self) -> None:
+        """Raise SettingsError for what the file says of this command, and the command has not."""
+        table = self._settings.values.get("check", {})
+        known = {each.name for each in self.options}
+        strange = [key for key in table if key.replace("_", "-") not in known] if isinstance(table, Mapping) else [""]
+        if strange:
+            told = ", ".join(f"check.{key}".rstrip(".") for key in strange)
+            raise SettingsError(f"{self._settings.path}: rmq has no {told}; `rmq config --all` shows every option")
 
     def _add(
         self,

@@ -29,6 +29,7 @@ from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from rmqclient import App
+    from rmqclient.health.limits import Limits
 
 _OF_DEVELOPERS = frozenset(("dev", "docs", "examples", "frameworks", "test"))
 """Extras for who changes the library."""
@@ -69,18 +70,20 @@ def doctor(
     from rmqclient.workers.loading import load_app
 
     app = None if target is None else load_app(target)
-    tree = context.find_root().command
-    lines = [*_host(), *_variables(tree), *_directory(Path(root)), *_health(Path(root), app), *_invariants(Path(root))]
+    top = context.find_root()
+    limits = _limits(top.params.get("config_file"))
+    found = [*_directory(Path(root)), *_health(Path(root), app, limits), *_invariants(Path(root))]
+    lines = [*_host(), *_variables(top.command), *found]
     rows = [line._asdict() for line in lines]
     write(rows, output=output, query=query)
     if bundle is not None:
-        write_bundle(bundle, Path(root), rows, with_bodies=with_bodies)
+        write_bundle(bundle, Path(root), rows, limits, with_bodies=with_bodies)
         click.echo(f"{bundle}: written{'' if with_bodies else ', without bodies and keys'}", err=True)
     if any(line.level == "bad" for line in lines):
         context.exit(ExitCode.FAILED)
 
 
-def write_bundle(path: Path, root: Path, rows: list[dict[str, Any]], *, with_bodies: bool) -> None:
+def write_bundle(path: Path, root: Path, rows: list[dict[str, Any]], limits: Limits, *, with_bodies: bool) -> None:
     """Write what a bug report needs: findings, settings, offsets, names and sizes of files; bodies only if asked."""
     files = [
         f"{each.stat().st_size:>14} {each.relative_to(root)}" for each in sorted(root.rglob("*")) if each.is_file()
@@ -88,7 +91,7 @@ def write_bundle(path: Path, root: Path, rows: list[dict[str, Any]], *, with_bod
     parts = {
         "doctor.json": json.dumps(rows, indent=2),
         "files.txt": "\n".join(files),
-        "health.json": _health_json(root),
+        "health.json": _health_json(root, limits),
     }
     parts |= {name: (root / name).read_text("utf-8", "replace") for name in _TEXT_FILES if (root / name).is_file()}
     if with_bodies:
@@ -163,14 +166,24 @@ def _directory(root: Path) -> Iterator[Line]:
     yield Line("ok", "free", f"{status.f_bavail * status.f_frsize / 2**30:,.1f} GiB")
 
 
-def _health(root: Path, app: App | None) -> Iterator[Line]:
+def _limits(named: str | None) -> Limits:
+    """Return the limits of `rmq check`, but for workers, which a store need not have."""
+    from rmqclient.workers.commands.looking.check import usual_limits
+    from rmqclient.workers.console.settings import SettingsError
+
+    try:
+        return usual_limits(named)._replace(min_ready=0)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _health(root: Path, app: App | None, limits: Limits) -> Iterator[Line]:
     from rmqclient.health import findings
     from rmqclient.local.glance import Glance, Unreadable
-    from rmqclient.workers.commands.looking.check import usual_limits
 
     try:
         with Glance(str(root)) as glance:
-            found, queues = findings.look(glance, usual_limits()._replace(min_ready=0)), glance.queues()
+            found, queues = findings.look(glance, limits), glance.queues()
             beside = [clock(glance, queues), *(application(app, queues) if app is not None else ())]
     except Unreadable as error:
         yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
@@ -196,14 +209,13 @@ def _invariants(root: Path) -> Iterator[Line]:
         yield Line("ok", "files", "every invariant holds")
 
 
-def _health_json(root: Path) -> str:
+def _health_json(root: Path, limits: Limits) -> str:
     from rmqclient.health import findings, report
     from rmqclient.local.glance import Glance, Unreadable
-    from rmqclient.workers.commands.looking.check import usual_limits
 
     try:
         with Glance(str(root)) as glance:
-            return report.written(findings.look(glance, usual_limits()._replace(min_ready=0)), "json")
+            return report.written(findings.look(glance, limits), "json")
     except Unreadable as error:
         return json.dumps({"error": str(error)})
 

@@ -20,7 +20,11 @@ from rmqclient.workers.console.parameters import duration, name_and_value, with_
 
 if TYPE_CHECKING:
     from rmqclient import Message, Producer, SendResult
-    from rmqclient.errors import MessageRejected
+
+_SENT = ("body", "body_base64", "tags", "keys", "sharding_key", "properties", "flag")
+_OF_STORED = ("topic", "queue_id", "queue_offset", "message_id", "born_timestamp", "store_timestamp", "body_error")
+_OF_DEAD_LETTERS = ("group", "attempts", "given_up", "done", "error", "failures")
+"""What `rmq tail` and `rmq dlq export` say of a message: what is sent again, where it stood, and why it failed."""
 
 
 @click.command()
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     "--jsonl",
     type=click.File("rb"),
     help="A message for each line, as `rmq tail -o jsonl` prints them: body or body_base64, tags, keys, sharding_key, "
-    "properties. Other objects are bodies as they are; - for standard input.",
+    "properties. Objects without a body are bodies as they are; - for standard input.",
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
 @click.option("--tags", help="Tag of the message.")
@@ -65,8 +69,8 @@ def send(
 ) -> None:
     """Send BODY to TOPIC, or with - standard input. The store is made if it does not exist.
 
-    With --lines or --jsonl only the number of messages is shown. A line that no message can hold is set aside: it is
-    named, the others are sent, and the exit code is 1.
+    With --lines or --jsonl only the number of messages is shown. A line that is no message, or that none can hold, is
+    set aside: it is named, the others are sent, and the exit code is 1.
     """
     from rmqclient import Compression, Producer
     from rmqclient.errors import MessageRejected
@@ -74,18 +78,20 @@ def send(
 
     if delay_level is not None and delay is not None:
         raise click.UsageError("give either --delay or --delay-level")
+    if sharding_key_from is not None and parts["sharding_key"] is not None:
+        raise click.UsageError("give either --sharding-key or --sharding-key-from")
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
     compression = None if compress is None else Compression[compress.upper()]
+    keyed = _keyed_by(sharding_key_from)
     many = lines if lines is not None else jsonl
     if many is None:
         single = file.read() if file is not None else _body(body)
-        wanted: Iterable[tuple[Message, str | None]] = [_message(topic_name, single, parts)] * count
+        wanted: Iterable[tuple[Message, str | None]] = [keyed(_message(topic_name, single, parts))] * count
         given = None
     else:
-        made = _of_line if lines is not None else _of_json
-        wanted = given = _Lines(lambda line: made(topic_name, line, parts), many)
-    wanted = _with_keys(wanted, sharding_key_from) if sharding_key_from else wanted
+        of = _of_line if lines is not None else _of_json
+        wanted = given = _Lines(lambda line: keyed(of(topic_name, line, parts)), many)
 
     def sent(producer: Producer) -> Iterator[SendResult]:
         for each, sharding_key in _at_rate(wanted, rate):
@@ -134,6 +140,11 @@ def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, s
         raise click.ClickException(f"{line[:60]!r} is not JSON: {error}") from error
     if not isinstance(row, dict) or not {"body", "body_base64"} & row.keys():
         return _message(topic, line, parts)
+    if strange := row.keys() - {*_SENT, *_OF_STORED, *_OF_DEAD_LETTERS}:
+        raise click.ClickException(
+            f"{_shown(sorted(strange))} would be lost, since no message has that: beside a body stands what `rmq tail "
+            '-o jsonl` prints; put an object that is all body under "body"'
+        )
     if row.get("body_error"):
         raise MessageRejected(f"its body could not be opened, and stands here as it is stored: {row['body_error']}")
     text = row.get("body")
@@ -202,18 +213,35 @@ def _shown(value: object) -> str:
     return orjson.dumps(value).decode()[:60]
 
 
-def _with_keys(wanted: Iterable[tuple[Message, str | None]], expression: str) -> Iterator[tuple[Message, str | None]]:
+def _keyed_by(expression: str | None) -> Callable[[tuple[Message, str | None]], tuple[Message, str | None]]:
+    """Return what gives a message the sharding key that a JMESPath finds in its body, or leaves it without one.
+
+    Raises BadParameter for what is no JMESPath; what is returned raises ClickException for a body that is no JSON.
+    """
+    import jmespath
     import orjson
+    from jmespath.exceptions import JMESPathError
 
-    from rmqclient.workers.console.output import apply_query
+    if expression is None:
+        return lambda made: made
+    try:
+        compiled = jmespath.compile(expression)
+    except JMESPathError as error:
+        reason = " ".join(str(error).split())
+        raise click.BadParameter(f"{expression!r}: {reason}", param_hint="--sharding-key-from") from error
 
-    for message, _ in wanted:
+    def keyed(made: tuple[Message, str | None]) -> tuple[Message, str | None]:
+        message, _ = made
         assert isinstance(message.body, bytes)
         try:
-            found = apply_query(orjson.loads(message.body), expression)
+            found = compiled.search(orjson.loads(message.body))
         except orjson.JSONDecodeError as error:
             raise click.ClickException(f"{message.body[:60]!r} is not JSON: {error}") from error
-        yield message, None if found is None else str(found)
+        except JMESPathError as error:
+            raise click.ClickException(f"{message.body[:60]!r}: {expression!r} does not fit it: {error}") from error
+        return message, None if found is None else str(found)
+
+    return keyed
 
 
 class _Lines:
@@ -226,7 +254,7 @@ class _Lines:
         self.aside: list[int] = []
 
     def __iter__(self) -> Iterator[tuple[Message, str | None]]:
-        """Yield one message after the other. Raises ClickException, which names the line, for what is no message."""
+        """Yield one message after the other. A line that is none is set aside, like one that cannot be sent."""
         from rmqclient.errors import MessageRejected
 
         for number, line in enumerate(self._file, 1):
@@ -235,14 +263,12 @@ class _Lines:
                 continue
             try:
                 made = self._made(text)
-            except click.ClickException as error:
-                raise click.ClickException(f"line {self._number}: {error.message}") from error
-            except MessageRejected as error:
+            except (click.ClickException, MessageRejected) as error:
                 self.set_aside(error)
             else:
                 yield made
 
-    def set_aside(self, error: MessageRejected) -> None:
+    def set_aside(self, error: Exception) -> None:
         """Name the present line, and go on behind it."""
         click.echo(f"line {self._number} is set aside: {error}", err=True)
         self.aside.append(self._number)

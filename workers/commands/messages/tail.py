@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
@@ -41,7 +42,9 @@ _LETTERS = {
 @click.option(
     "--from", "begin", type=start, default="latest", show_default=True, help="earliest, latest, -100, 2h or a time."
 )
-@click.option("--until", type=moment, help="End at the first message stored then or later: 2h ago, or a time.")
+@click.option(
+    "--until", type=moment, help="End at the first message stored then or later: 2h for two hours ago, or a time."
+)
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.")
@@ -77,6 +80,9 @@ def tail(
     """
     if output == "json" and follow and limit is None and until is None:
         raise click.UsageError("a JSON document has an end: use -o jsonl, --limit, or --no-follow")
+    given = {name for name in ("form", "output", "query") if _is_given(name)}
+    if "form" in given and len(given) > 1:
+        raise click.UsageError("give either --format, or -o and --query")
     wanted = _wanted(tags, where, expression)
     with opened_backend(root) as backend:
         from rmqclient.consuming.reader import Reader
@@ -86,6 +92,10 @@ def tail(
         found = _until(found, until)
         found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each))
         _print(islice(found, limit), len(topics) > 1, form, output, query)
+
+
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _print(
