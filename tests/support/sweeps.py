@@ -21,7 +21,7 @@ STEPS_APART = 41
 SHARE = float(os.environ.get("RMQ_TEST_SHARE", "1"))
 """The part of the random cases that this run takes, above 0."""
 
-STEP_PARTS = 5
+STEP_PARTS = 8
 
 each_step = pytest.mark.parametrize(
     "steps",

@@ -9,7 +9,6 @@ import json
 import os
 import pty
 import re
-import resource
 import struct
 import subprocess
 import sys
@@ -225,22 +224,9 @@ def test_check_is_quick_because_it_imports_neither_click_nor_the_store(tmp_path:
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], env=environment(), capture_output=True, text=True, check=True
     )
-    assert {"click", "pathlib", "dataclasses", "rmqclient.store", "rmqclient.workers.cli"}.isdisjoint(
-        done.stderr.split()
-    )
-    bare, looked = [], []
-    for _ in range(8):
-        bare.append(cpu_s("-c", "pass"))
-        looked.append(cpu_s("-m", "rmqclient.workers", "check", "--min-ready", "0", "--store", str(tmp_path)))
-    # Bare Python takes 11 ms of a quiet processor, so this is some 50 ms, however busy the machine is.
-    assert min(looked) - min(bare) < 5 * min(bare)
-
-
-def cpu_s(*arguments: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], env=environment(), capture_output=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    modules = done.stderr.split()
+    assert {"click", "pathlib", "dataclasses", "rmqclient.store", "rmqclient.workers.cli"}.isdisjoint(modules)
+    assert len(modules) < 130, "each module costs a third of a millisecond at every look; bare Python has some 30"
 
 
 def test_bench_measures_both_ways_and_leaves_nothing(tmp_path: Path) -> None:
