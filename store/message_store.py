@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, ParamSpec, Self, TypeVar
 
 from rmqclient.store import clock, layout
 from rmqclient.store.append.admission import Waits
@@ -72,6 +72,9 @@ _log = Log(__name__)
 
 _OPEN_TIMEOUT_S = 120.0
 _INDEX_INTERVAL_MS = 200
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def open_store(
@@ -145,6 +148,7 @@ class MessageStore:
         self.compaction = Compaction(parts)
         self._grants = Grants(parts, self.compaction)
         self._offsets = ConsumerOffsets(parts, self.groups)
+        self._taken_back: list[Callable[[], None]] = []
         self._wire_waiting()
         self.retention = Retention(
             parts,
@@ -174,12 +178,19 @@ class MessageStore:
 
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
-        parts, oldest, appender = self._parts, self.compaction.oldest, self._appender_for_waiting
+        parts, oldest, appender = self._parts, self.compaction.oldest, self._lent(self._appender_for_waiting)
+        find, settle, build_index = map(self._lent, (self.message_by_id, self.settle_appends, self.build_index))
         wait_until_flushed = self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
-        self.timer = Timer(parts, oldest, appender, self.message_by_id, wait_until_flushed)
+        self.timer = Timer(parts, oldest, appender, find, wait_until_flushed)
         self.transactions = Transactions(parts, self.groups, oldest, appender, wait_until_flushed)
-        self.once = Once(parts, self.index_files, settle=self.settle_appends, build_index=self.build_index)
+        self.once = Once(parts, self.index_files, settle=settle, build_index=build_index)
+
+    def _lent(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return a function for a part of the store, which has it until the store is closed."""
+        lent = _Lent(function, self.root)
+        self._taken_back.append(lent.end)
+        return lent
 
     def __enter__(self) -> Self:
         return self
@@ -441,6 +452,14 @@ class MessageStore:
         finally:
             self._is_leaving = False  # without a call, in which a signal handler may raise once more
 
+    def _part(self) -> None:
+        """Undo the circles among the parts: mappings and descriptors then go with the last who has this store."""
+        self.schedule.pumps.clear()
+        if self.housekeeper is not None:
+            self.housekeeper.forget_work()
+        for take_back in self._taken_back:
+            take_back()
+
     def _leave(self) -> None:
         try:
             if self.lock.replaced:  # and somebody was told: there is nothing left to do here
@@ -456,6 +475,7 @@ class MessageStore:
                     self.lock.unlock(BROKER_BYTE)
         finally:
             self._mappings.close_files()
+            self._part()
             self.lock.close()
             clock.leave(self.lock)
 
@@ -518,6 +538,24 @@ class MessageStore:
         }
         beside = {"schedule": self.schedule.run, "timer": self.timer.run}
         return Housekeeper(self.state, self.lock, tasks, prepare, beside, self.timer.wake, check)
+
+
+class _Lent(Generic[P, T]):
+    """A function of a store for one of its parts, until the store is closed: it raises StoreClosed from then on."""
+
+    def __init__(self, function: Callable[P, T], root: Path) -> None:
+        self._function: Callable[P, T] | None = function
+        self._root = root
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        function = self._function
+        if function is None:
+            raise StoreClosed(f"the store in {self._root} was closed")
+        return function(*args, **kwargs)
+
+    def end(self) -> None:
+        """Take the function back."""
+        self._function = None
 
 
 def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:

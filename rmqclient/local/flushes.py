@@ -52,8 +52,10 @@ class Flushes:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._thread is not threading.current_thread():
+            if self._thread is not None:
+                self._thread.join()
+            self._wait = _ended  # it is the sender's, which has this one: a circle
 
     def _run(self) -> None:
         while waiting := self._next():
@@ -73,3 +75,8 @@ class Flushes:
             return self._wait(end)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             return error
+
+
+def _ended(_end: int) -> bool | None:
+    """Stands for the wait of a sender that was closed."""
+    raise StoreClosed("this producer was closed")

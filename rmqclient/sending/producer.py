@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, overload
 
+from rmqclient.backend import Backend
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.protocols import Buffer, Sender
 from rmqclient.duration import Duration
@@ -446,7 +448,8 @@ class Producer:
 
     def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
         """Return the backend's sender with around it what this producer is to have."""
-        sender: Sender = self._backend.sender(self._make_topic, prepare=not self._is_sync, group=self.group)
+        make_topic = partial(_make_topic, self._backend, self._queue_count)  # a method would be a circle
+        sender: Sender = self._backend.sender(make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             sender = CompressingSender(sender, compressor, self._backend.config.max_body_bytes)
         for observer in self._observers:
@@ -469,12 +472,13 @@ class Producer:
 
         return self._sender.append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
 
-    def _make_topic(self, topic: str) -> list[MessageQueue]:
-        return self.create_topic(topic, self._queue_count)
-
     def leave_to_parent(self) -> None:
         """Refuse every send from now on: this is a forked child."""
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
         self._requester = Requester(self._backend)  # whose listener is in the parent
         self._observers = []  # and so are those that hand over what observers collected
+
+
+def _make_topic(backend: Backend, queue_count: int, topic: str) -> list[MessageQueue]:
+    return backend.create_topic(check_topic(topic), check_queue_count(queue_count), None)

@@ -93,7 +93,8 @@ class Requester:
         self._listener: threading.Thread | None = None
         self._called = threading.Event()
         """Whether the requester's own thread is to listen, or to end."""
-        self._thread = GuardedThread(target=self._run, name="rmq-replies")
+        self._thread: GuardedThread | None = None
+        """Made when it is needed: it has this requester, so neither could go with its last user before."""
 
     def request(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> RequestFuture:
         """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
@@ -126,7 +127,7 @@ class Requester:
             me = threading.current_thread()
             with self._changing:
                 self._changing.wait_for(lambda: self._listener in (None, me))
-            if self._thread is not me:
+            if self._thread is not None and self._thread is not me:
                 self._thread.join()
         self._replies.close()
 
@@ -200,8 +201,10 @@ class Requester:
                 self._call_thread()
 
     def _call_thread(self) -> None:
-        if self._thread.ident is None:
-            self._thread.start()
+        if self._thread is None:
+            thread = GuardedThread(target=self._run, name="rmq-replies")
+            thread.start()
+            self._thread = thread
         self._listener = self._thread
         self._called.set()
 

@@ -115,6 +115,11 @@ class Housekeeper:
         self._state.words.signal(_PREPARE_WORD)
         self._thread.join()
 
+    def forget_work(self) -> None:
+        """Let go of what it did, when it is closed: the tasks are functions of the store, which has this one."""
+        self._beside = {}
+        self._prepare = self._ending = self._check_in_place = _nothing
+
     def _run(self) -> None:
         take_no_signals()
         words = self._state.words
@@ -206,3 +211,7 @@ class Housekeeper:
             for thread in beside:
                 thread.join()
             self._serving = False
+
+
+def _nothing() -> None:
+    """Stands for the work that a closed housekeeper has forgotten."""

@@ -91,7 +91,7 @@ class Schedule:
 
     def look(self) -> int:
         """Deliver what is due, up to a slice of each level; return in how many ms to look again."""
-        return min(pump.look() for pump in self.pumps.values())
+        return min((pump.look() for pump in self.pumps.values()), default=LONGEST_SLEEP_MS)
 
     def has_due(self) -> bool:
         """Tell whether a message is due and not delivered."""
