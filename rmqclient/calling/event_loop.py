@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqclient.steps.ends import CutShort
-from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.guarded import GuardedThread, lose
 from rmqclient.store.threads.logs import Log
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ class EventLoop:
             await asyncio.wait(left, timeout=timeout_s)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the loop, soon."""
-        self.running.call_soon_threadsafe(function, *arguments)
+        """Call a function in the loop, soon. An error that leaves it is as the end of a thread."""
+        self.running.call_soon_threadsafe(_guarded, function, arguments)
 
     def close(self, timeout_s: float | None = None) -> None:
         """End a loop of this consumer's own, and cancel what runs in it. Closing twice does nothing.
@@ -144,6 +144,7 @@ class EventLoop:
                 except (SystemExit, KeyboardInterrupt) as error:  # of a task or a callback that an application started
                     _log.error("the event loop goes on after %r in a task of the application", error, exc_info=error)
         finally:
+            loop.set_task_factory(None)  # one of the application may fail
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -154,6 +155,13 @@ class EventLoop:
                 loop.run_until_complete(loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             loop.close()
+
+
+def _guarded(function: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    try:
+        function(*arguments)
+    except BaseException as error:  # noqa: BLE001 - the loop would log it, and nobody go on with what it left
+        lose("rmq-event-loop", error)
 
 
 class _Raised:

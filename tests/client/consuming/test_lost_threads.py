@@ -220,3 +220,36 @@ def test_the_loop_goes_on_when_a_task_of_the_application_ends_it(backend: Backen
         producer.send("t", "next")
         wait_for(lambda: len(handled) == 2, "both are handled")
         assert consumer.loss is None
+
+
+def test_a_loop_that_makes_no_more_tasks_ends_its_consumer_and_no_message_waits_for_ever(
+    backend: Backend, producer: Producer
+) -> None:
+    # Given a handler that gives the loop a task factory which fails
+    producer.create_topic("t", 1)
+    app, struck = App(NOWHERE), threading.Event()
+
+    def fail(*_: object, **__: object) -> Any:
+        raise RuntimeError("no more tasks")
+
+    async def strike(message: ReceivedMessage) -> None:
+        asyncio.get_running_loop().set_task_factory(fail)
+        struck.set()
+
+    app.handler("t", group="g")(strike)
+    consumer = PushConsumer(backend, app.handlers, config=QUICK)
+    consumer.start()
+    producer.send("t", b"strikes")
+    assert struck.wait(30)
+
+    # When the next message comes
+    producer.send("t", b"next")
+
+    # Then the consumer ends with the error, and another one handles the message
+    wait_for(lambda: consumer.loss is not None, "the error is told")
+    with pytest.raises(ThreadLost):
+        consumer.stop(timeout=0.1)
+    handled, other = list[bytes](), App(NOWHERE)
+    other.handler("t", group="g")(lambda message: handled.append(message.body))
+    with PushConsumer(backend, other.handlers, config=QUICK):
+        wait_for(lambda: b"next" in handled, "it is handled elsewhere")
