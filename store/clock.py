@@ -47,6 +47,7 @@ from typing import Final
 from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreCorrupt, store_errors
 from rmqclient.store.files import fork
+from rmqclient.store.files.descriptors import above_streams
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.kernel._kernel import Mapping, Words, boottime, read_clock
 from rmqclient.store.kernel._kernel import elapsed as _elapsed_ns
@@ -267,7 +268,7 @@ class _Follower:
 def _opened(path: Path) -> int | None:
     """Return a descriptor of a clock; None if there is none. Raises StoreCorrupt."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = above_streams(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
     except FileNotFoundError:
         return None
     content = os.pread(descriptor, layout.CLOCK.size, 0)

@@ -61,6 +61,7 @@ from pathlib import Path
 
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files import fork
+from rmqclient.store.files.descriptors import above_streams
 from rmqclient.store.files.file_system import check_plain
 from rmqclient.store.files.sharing import share_file
 from rmqclient.store.kernel._kernel import HeldByte
@@ -301,7 +302,8 @@ def _open(path: Path) -> io.FileIO:
 
 def _open_descriptor(path: str, _flags: int) -> int:
     # O_NONBLOCK does nothing to a regular file; a pipe in its place would be waited for.
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    return above_streams(os.open(path, flags, 0o600))
 
 
 def _check_and_fill(path: Path, file: io.FileIO) -> None:

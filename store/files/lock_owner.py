@@ -23,6 +23,7 @@ from pathlib import Path
 
 from rmqclient.store.errors import StoreUnusable, store_errors
 from rmqclient.store.files import fork
+from rmqclient.store.files.descriptors import above_streams
 from rmqclient.store.kernel._kernel import LockOwner
 
 _PROCESS_BITS = 22  # PID_MAX_LIMIT of 64-bit Linux; repeated in store/kernel/shared_memory.h
@@ -49,7 +50,8 @@ def _number(count: int) -> int:
 def _try(lock_path: Path, number: int) -> LockOwner | None:
     """Return the owner with this number; None when a process has it, which has left an earlier runtime file mapped."""
     with store_errors(f"{lock_path}: the lock file cannot be opened"):
-        descriptor = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = above_streams(os.open(lock_path, flags))
     try:
         return LockOwner(descriptor, number)
     except OSError as error:

@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import DiskFailed, StoreCorrupt, StoreUnusable, as_store_error, store_errors
+from rmqclient.store.files.descriptors import above_streams
 from rmqclient.store.files.file_system import check_owner
 from rmqclient.store.files.sharing import OWN_DIRECTORY, OWN_FILE, share_directory, share_file
 from rmqclient.store.kernel._kernel import Mapping, reserve_blocks
@@ -83,7 +84,7 @@ def make_directory(path: Path) -> None:
 
 
 def _allocate_at(path: Path, size: int, reserved: int) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, OWN_FILE)
+    descriptor = above_streams(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS, OWN_FILE))
     try:
         share_file(descriptor, path.parent)
         _write_in_place(descriptor)
@@ -182,7 +183,7 @@ def open_plain(path: Path, flags: int) -> int:
 
 def _open(path: Path, flags: int) -> int:
     try:
-        return os.open(path, flags | _OPEN_FLAGS)
+        return above_streams(os.open(path, flags | _OPEN_FLAGS))
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -57,7 +57,9 @@ _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 def with_key(message: Message, key: str) -> Message:
-    """Return a message as it is sent with a key. Raises MessageRejected for an invalid key."""
+    """Return a message as it is sent with a key. Raises TypeError, and MessageRejected for an invalid key."""
+    if not isinstance(key, str):
+        raise TypeError(f"key {key!r} is not a str but {type(key).__name__}: give {str(key)!r}")
     if not key or not key.isprintable() or " " in key or len(key.encode()) > LONGEST_KEY_BYTES:
         raise MessageRejected(
             f"key={key[:80]!r}: give 1 to {LONGEST_KEY_BYTES} bytes of printable characters without a space, which "

@@ -188,3 +188,33 @@ def snapshot(root: Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.name != "shared"
     }
+
+
+_A_DAEMON = """
+import os, sys
+from rmqclient import Durability, Producer, StoreConfig
+
+told = os.dup2(os.open(sys.argv[2], os.O_WRONLY), 100)
+for stream in (0, 1, 2):
+    os.close(stream)
+with Producer(sys.argv[1], config=StoreConfig(durability=Durability.SYNC)) as producer:
+    producer.send("t", b"before")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    producer.send("other", b"behind")
+os.write(told, b"closed")
+"""
+
+
+def test_a_program_may_close_its_streams_and_open_them_again(tmp_path: Path) -> None:
+    # Given a daemon that opens a store without streams
+    told = tmp_path / "told"
+    told.touch()
+
+    # When it leads them to nowhere then
+    ended = subprocess.run([sys.executable, "-c", _A_DAEMON, str(tmp_path / "store"), str(told)], check=False)
+
+    # Then no file of the store was among them: it goes on sending, and leaves the store clean
+    assert (ended.returncode, told.read_text()) == (0, "closed")
+    assert not (tmp_path / "store" / "abort").exists()

@@ -101,6 +101,13 @@ def test_a_key_that_cannot_be_one_is_refused(store: MessageStore, producer: Prod
     assert count(store) == 0
 
 
+def test_a_key_that_is_no_text_is_refused(store: MessageStore, producer: Producer) -> None:
+    producer.create_topic("orders", 1)
+    with pytest.raises(TypeError, match="17"):
+        producer.send_once(ORDER, key=17)  # type: ignore[arg-type]
+    assert count(store) == 0
+
+
 # --- how long ago ---------------------------------------------------------------------------------
 
 
