@@ -106,6 +106,8 @@ class _Root(Noun):
             ctx.exit(ExitCode.INTERRUPTED)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except UnicodeEncodeError as error:  # bytes of the command line that are no text
+            raise click.UsageError(f"{error.object!r} is not UTF-8: give a text", ctx) from error
         except Exception as error:
             if interrupts.is_behind(error):
                 ctx.exit(ExitCode.INTERRUPTED)

@@ -212,6 +212,17 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["message", "find", "t", "\udcff"], ["send", "t", "x", "--sharding-key", "\udcff"]],
+    ids=["key", "sharding key"],
+)
+def test_an_argument_that_is_no_text_is_wrong_usage_and_named(tmp_path: Path, command: list[str]) -> None:
+    assert run("topic", "create", "t", "--store", str(tmp_path)).exit_code == 0
+    result = run(*command, "--store", str(tmp_path))
+    assert (result.exit_code, "'\\udcff' is not UTF-8" in result.stderr) == (2, True)
+
+
 def test_an_unknown_topic_is_1_and_one_line(tmp_path: Path) -> None:
     store = str(tmp_path / "store")
     assert run("topic", "create", "orders", "--store", store).exit_code == 0
