@@ -7,6 +7,7 @@
 ``broker``          the rooms below, wired: which of them answers which request
 ``group_settings``  what an administrator said about each group
 ``request``         a request, its connection, and its answers
+``routes``          how a room declares a request: what answers it, what a key needs, whether it writes
 ``settings``        what a server is told when it starts
 ``quick/``          plain sends, answered in the kernel
 ``sending/``        what clients store

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from rmqclient.broker.access.codes import WRITES
 from rmqclient.broker.administration.rates import Rates
 from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.group_settings import GroupSettings
@@ -19,7 +18,8 @@ from rmqclient.broker.pulling.rules import Leases, NoLeases
 from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.quick.sends import QuickSends
-from rmqclient.broker.request import Draining, Handler, Request, Room
+from rmqclient.broker.request import Draining, Handler, Request
+from rmqclient.broker.routes import Room, Route
 from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
 from rmqclient.broker.topics.name_server import NameServer
@@ -85,8 +85,7 @@ class Broker:
             QueueQueries(store, self.topics, clients),
         )
         self._rooms: list[Room] = []
-        self._handlers: dict[int, Handler] = {}
-        self._slow: dict[int, Handler] = {}
+        self._routes: dict[int, Route] = {}
         self._take_in(*rooms)
         self._knows_tools = False
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
@@ -99,21 +98,27 @@ class Broker:
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
-        handler = self._handlers.get(request.code)
-        if handler is not None:
-            return self._answer(handler, request)
-        slow = self._slow.get(request.code)
-        if slow is None and not self._knows_tools:
-            self.know_tools()
-            return self.answer(request)
-        if slow is None:
+        route = self.route(request.code)
+        if route is None:
             return request.failure(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
             )
-        self.answer_later(slow, request)
-        return None
+        if route.slow:
+            self.answer_later(route.handler, request)
+            return None
+        return self._answer(route.handler, request)
 
-    def know_tools(self) -> None:
+    def route(self, code: int) -> Route | None:
+        """Return the route of a request; None for one that nobody answers."""
+        return self._routes.get(code) or self.routes().get(code)
+
+    def routes(self) -> Mapping[int, Route]:
+        """Return all routes by their codes."""
+        if not self._knows_tools:
+            self._know_tools()
+        return self._routes
+
+    def _know_tools(self) -> None:
         """Take in what only tools ask, which a server does without until the first one comes."""
         from rmqclient.broker.administration.room import Administration  # noqa: PLC0415 - as the docstring says
 
@@ -128,8 +133,7 @@ class Broker:
     def _take_in(self, *rooms: Room) -> None:
         for room in rooms:
             self._rooms.append(room)
-            self._handlers |= room.handlers()
-            self._slow |= room.slow_handlers()
+            self._routes |= {route.code: route for route in room.routes()}
 
     def drain(self) -> None:
         """Answer what is held with nothing, because the server ends."""
@@ -153,9 +157,10 @@ class Broker:
         clients send what they need no answer to without the oneway bit, and may close the connection at once.
         """
         loop = asyncio.get_running_loop()
+        writes = self._routes[request.code].writes
 
         def run() -> None:
-            if not request.peer.is_open and not request.frame.is_oneway and request.code not in WRITES:
+            if not request.peer.is_open and not request.frame.is_oneway and not writes:
                 return  # who asks and hangs up again and again must not keep others waiting
             answer = self._answer(handler, request)
             if answer is not None:

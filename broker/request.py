@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from rmqclient.broker.address import Address
@@ -40,6 +40,10 @@ def _allow(topic: str, *, writes: bool) -> None:
     """Allow everything, as without access keys."""
 
 
+def _reads_all(_: str) -> bool:
+    return True
+
+
 class CheckTopic(Protocol):
     """Asks whether the client of a request may read a topic, or write to it."""
 
@@ -50,15 +54,17 @@ class CheckTopic(Protocol):
 class Request:
     """One request, with its fields by their long names and as typed values.
 
-    A handler that finds out only by its work which topic a request is about asks ``check_topic``.
+    A handler that finds out only by its work which topic a request is about asks ``check_topic``. One that tells of all
+    groups asks ``reads_group`` for each, and leaves the others out.
     """
 
-    __slots__ = ("__weakref__", "_fields", "check_topic", "frame", "peer")
+    __slots__ = ("__weakref__", "_fields", "check_topic", "frame", "peer", "reads_group")
 
     def __init__(self, frame: Frame, peer: Peer) -> None:
         self.frame = frame
         self.peer = peer
         self.check_topic: CheckTopic = _allow
+        self.reads_group: Callable[[str], bool] = _reads_all
         self._fields: dict[str, Any] | None = None
 
     @property
@@ -94,16 +100,6 @@ class Request:
 
 Handler = Callable[[Request], Frame | None]
 """Answers a request on the thread of the event loop, so it must not block. None: nothing now, and perhaps later."""
-
-
-class Room(Protocol):
-    """A part of the broker that answers some requests."""
-
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long; a thread of the pool runs these."""
 
 
 @runtime_checkable

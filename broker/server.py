@@ -120,11 +120,11 @@ def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
     if settings.can_fail:
         answering = Failures(ClockSetting(answering).answer, settings.failures).answer
     if settings.read_only:
-        answering = ReadOnly(answering, broker.counters).answer
+        answering = ReadOnly(broker.route, answering, broker.counters).answer
     if settings.acl_file is not None:
         from rmqclient.broker.access.guard import Guard  # noqa: PLC0415 - what reads its file takes long to import
 
-        guard = Guard(settings.acl_file, answering, broker.counters)
+        guard = Guard(settings.acl_file, broker.route, answering, broker.counters)
         guard.open()
         answering = guard.answer
     return answering

@@ -36,13 +36,13 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntFlag
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from rmqclient.broker.access.addresses import Matches, matching
+from rmqclient.broker.routes import Permission
 from rmqclient.errors import AccountsUnusable
 
 _HMAC_BLOCK: Final = 64
@@ -51,14 +51,6 @@ _HMAC_BLOCK: Final = 64
 _MADE_BYTES: Final = 66  # 88 letters
 _HASH: Final = re.compile(r"[0-9a-f]{40}")
 _SHORTEST: Final = 6  # as RocketMQ has it
-
-
-class Permission(IntFlag):
-    """What may be done with a topic or a group."""
-
-    DENY = 0
-    PUB = 1
-    SUB = 2
 
 
 class _Account(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

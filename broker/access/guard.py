@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rmqclient.broker.access.accounts import Account, Accounts, Permission, is_readable_by_others, read_accounts
-from rmqclient.broker.access.codes import FOR_ADMINISTRATORS
-from rmqclient.broker.access.needs import Need, has_needs, need_of_topic, needs_of
+from rmqclient.broker.access.accounts import Account, Accounts, is_readable_by_others, read_accounts
 from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.routes import Kind, Need, Permission, Route, need_of_group, need_of_topic
+from rmqclient.broker.topics.system_topics import OF_ALL_TOPICS
 from rmqclient.errors import AccountsUnusable
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError, BodyError, HeaderError
@@ -37,12 +37,21 @@ class Denied(Exception):
 
 
 class Guard:
-    """Stands in front of the handlers. For the thread of the event loop."""
+    """Stands in front of the handlers. For the thread of the event loop.
+
+    ``route_of`` returns the route of a request code; a code that has none is refused.
+    """
 
     def __init__(
-        self, path: Path, handler: Handler, counters: Counters, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        route_of: Callable[[int], Route | None],
+        handler: Handler,
+        counters: Counters,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
+        self._route_of = route_of
         self._handler = handler
         self._counters = counters
         self._clock = clock
@@ -68,12 +77,9 @@ class Guard:
             return self._refuse(request, f"{_DENIED}: {denied}")
         except (HeaderError, BodyError) as error:
             return self._refuse(request, f"{_DENIED}: {error}")
-        if account is not None and not has_needs(request.code):
-            return request.failure(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-            )
         if account is not None:
             request.check_topic = functools.partial(self._check_topic, account, request.peer.remote, request.code)
+            request.reads_group = lambda name: _has(account, need_of_group(name))
         return self._handler(request)
 
     def _check(self, request: Request) -> Account | None:
@@ -86,20 +92,19 @@ class Guard:
             return None
         if not is_signed(request.frame.fields, request.body, account.signing_key):
             raise Denied(f"Check signature failed for accessKey={account.access_key}")
-        if request.code in FOR_ADMINISTRATORS and not account.is_admin:
-            raise Denied(
-                f"Need admin permission for request code={request.code}, but accessKey={account.access_key} is not"
-            )
         if account.is_admin and not account.has_rules:
             return None
-        for need in needs_of(request):
-            _check_need(need, account)
+        route = self._route_of(request.code)
+        if route is None:
+            raise Denied(f"request code={request.code} is not supported, so no permission allows it")
+        for need in route.needs(request):
+            _check_need(need, account, request.code)
         return account
 
     def _check_topic(self, account: Account, client: Address, code: int, topic: str, *, writes: bool) -> None:
         """Check what a handler has found, in any thread. Raises AnswerError."""
         try:
-            _check_need(need_of_topic(topic, Permission.PUB if writes else Permission.SUB), account)
+            _check_need(need_of_topic(topic, Permission.PUB if writes else Permission.SUB), account, code)
         except Denied as denied:
             text = f"{_DENIED}: {denied}"
             self._count(client, code, text)
@@ -140,11 +145,19 @@ class Guard:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _check_need(need: Need, account: Account) -> None:
-    rules, default = (
-        (account.groups, account.default_group) if need.is_group else (account.topics, account.default_topic)
-    )
-    owned = rules.get(need.name, Permission.DENY if need.is_of_others else default)
-    if not owned & need.permission:
-        kind = "group" if need.is_group else "topic"
-        raise Denied(f"No default permission for {kind}:{need.name}")
+def _check_need(need: Need, account: Account, code: int) -> None:
+    if _has(account, need):
+        return
+    if need.kind is Kind.SERVER:
+        raise Denied(f"Need admin permission for request code={code}, but accessKey={account.access_key} is not")
+    raise Denied(f"No default permission for {need.kind}:{need.name}")
+
+
+def _has(account: Account, need: Need) -> bool:
+    """Return whether an account has a permission. No default opens a topic in which messages of all topics stand."""
+    if need.kind is Kind.SERVER:
+        return account.is_admin
+    if need.kind is Kind.GROUP:
+        return bool(account.groups.get(need.name, account.default_group) & need.permission)
+    default = Permission.DENY if need.name in OF_ALL_TOPICS else account.default_topic
+    return bool(account.topics.get(need.name, default) & need.permission)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from rmqclient.broker.access.codes import COMMIT_BIT, WRITES
 from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.pulling.pull import COMMITS
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.routes import Route
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 
@@ -14,21 +16,22 @@ _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 class ReadOnly:
-    """Stands in front of the handlers."""
+    """Stands in front of the handlers. ``route_of`` returns the route of a code; None for one that has none."""
 
-    def __init__(self, handler: Handler, counters: Counters) -> None:
+    def __init__(self, route_of: Callable[[int], Route | None], handler: Handler, counters: Counters) -> None:
+        self._route_of = route_of
         self._handler = handler
         self._counters = counters
 
     def answer(self, request: Request) -> Frame | None:
         """Refuse a request that writes, and take the commit out of a pull."""
-        if request.code in WRITES:
-            name = RequestCode(request.code).name
-            text = f"the server was started with --read-only: {name} ({request.code}) would write"
+        route = self._route_of(request.code)
+        if route is not None and route.writes:
+            text = f"the server was started with --read-only: {route.code.name} ({request.code}) would write"
             self._counters.refuse(Refusal.READ_ONLY, f"client {request.peer.remote} refused: {text}")
             return request.failure(ResponseCode.NO_PERMISSION, text)
         if request.code in _PULLS:
             flag = request.frame.fields.get("sysFlag", "")
             if flag.isascii() and flag.isdigit() and len(flag) < 10:
-                request.frame.fields["sysFlag"] = str(int(flag) & ~COMMIT_BIT)
+                request.frame.fields["sysFlag"] = str(int(flag) & ~COMMITS)
         return self._handler(request)

@@ -6,10 +6,11 @@ all of them, so what has no meaning here is told as by a broker that has nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 
 from rmqclient.broker.administration.rates import Rates
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, ANY, NOTHING, Need, Route, need_of_group, need_of_topic
 from rmqclient.remoting.bodies import BrokerStats, KVTable
 from rmqclient.remoting.codes import VERSION, RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -45,18 +46,13 @@ class BrokerInfo:
         self._rates = rates
         self._is_read_only = read_only
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {RequestCode.CLEAN_UNUSED_TOPIC: _nothing_to_do}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what reads files."""
-        return {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self._tell,
-            RequestCode.VIEW_BROKER_STATS_DATA: self._stats,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self._clean,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about the broker. What is told of it as a whole names no topic and no group."""
+        yield Route(RequestCode.CLEAN_UNUSED_TOPIC, _nothing_to_do, needs=ADMINISTRATOR, writes=True)
+        yield Route(RequestCode.GET_BROKER_RUNTIME_INFO, self._tell, needs=NOTHING, writes=False, slow=True)
+        yield Route(RequestCode.VIEW_BROKER_STATS_DATA, self._stats, needs=_of_stats, writes=False, slow=True)
+        for code in (RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, RequestCode.DELETE_EXPIRED_COMMITLOG):
+            yield Route(code, self._clean, needs=ADMINISTRATOR, writes=True, slow=True)
 
     def _tell(self, request: Request) -> Frame:
         return request.success(KVTable({**self._of_server(), **self._of_messages(), **self._of_log()}).encode())
@@ -154,6 +150,15 @@ class BrokerInfo:
         while self._store.retention.clean(requested=True):
             pass
         return request.success()
+
+
+def _of_stats(request: Request) -> Iterator[Need]:
+    """Return what the rates of a topic or a group need; those of the whole broker need nothing."""
+    name, key = request.fields["statsName"], request.fields["statsKey"]
+    if name == "TOPIC_PUT_NUMS":
+        yield need_of_topic(key, ANY)
+    if name == "GROUP_GET_NUMS":
+        yield need_of_group(key.partition("@")[2])
 
 
 def _nothing_to_do(request: Request) -> Frame:

@@ -6,10 +6,11 @@ this server refuses it. Access keys cannot be changed by requests either, and ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, NOTHING, Route
 from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.remoting.bodies import DataVersion
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -32,17 +33,12 @@ class BrokerSettings:
         self._settings = settings
         self._version = DataVersion(0, clock.wall_ms()).encode().decode()
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.GET_BROKER_CONFIG: self._tell,
-            RequestCode.UPDATE_BROKER_CONFIG: self._refuse,
-            **dict.fromkeys(_CODES_OF_KEYS, self._refuse_keys),
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what may take long: nothing."""
-        return {}
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about settings. They are options of the server, and none of them is a secret."""
+        yield Route(RequestCode.GET_BROKER_CONFIG, self._tell, needs=NOTHING, writes=False)
+        yield Route(RequestCode.UPDATE_BROKER_CONFIG, self._refuse, needs=ADMINISTRATOR, writes=True)
+        for code in _CODES_OF_KEYS:
+            yield Route(RequestCode(code), self._refuse_keys, needs=ADMINISTRATOR, writes=True)
 
     def _tell(self, request: Request) -> Frame:
         config, settings = self._store.config, self._settings

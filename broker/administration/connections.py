@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer, Producer
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, Route, of_group, of_topic_and_group
 from rmqclient.broker.stored_names import stored_client, stored_group
 from rmqclient.local.backend import LocalBackend
 from rmqclient.names import group_and_member
@@ -72,18 +73,17 @@ class Connections:
         self._clients = clients
         self._local = local
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what may take long: nothing."""
-        return {}
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about clients. Groups of producers have no permissions: administrators see them."""
+        yield Route(RequestCode.GET_CONSUMER_CONNECTION_LIST, self._consumers, needs=of_group(), writes=False)
+        yield Route(RequestCode.GET_PRODUCER_CONNECTION_LIST, self._producers, needs=ADMINISTRATOR, writes=False)
+        yield Route(RequestCode.GET_ALL_PRODUCER_INFO, self._all_producers, needs=ADMINISTRATOR, writes=False)
+        yield Route(
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+            self._subscription,
+            needs=of_topic_and_group("group"),
+            writes=False,
+        )
 
     def _consumers(self, request: Request) -> Frame:
         group = request.fields["consumerGroup"]

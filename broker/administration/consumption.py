@@ -5,7 +5,7 @@ What members are connected is noted on the thread of the event loop; a thread of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from rmqclient.broker.administration.connections import LocalMembers, subscribed
 from rmqclient.broker.administration.progress import Progress
@@ -13,6 +13,7 @@ from rmqclient.broker.administration.rates import Rates
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.routes import ADMINISTRATOR, ANY, Route, of_topic, of_topic_and_group
 from rmqclient.broker.topics.topics import Topics, unknown
 from rmqclient.remoting.bodies import ConsumeStats, ConsumeStatsList, ConsumeTimeSpans, GroupList
 from rmqclient.remoting.codes import RequestCode
@@ -44,19 +45,18 @@ class Consumption:
         self._local = local
         self._answer_later = answer_later
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.GET_CONSUME_STATS: self._group,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._consuming,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what looks at all groups."""
-        return {
-            RequestCode.GET_BROKER_CONSUME_STATS: self._all,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self._spans,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about the progress of groups."""
+        yield Route(RequestCode.GET_CONSUME_STATS, self._group, needs=of_topic_and_group(), writes=False)
+        yield Route(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._consuming, needs=of_topic(ANY), writes=False)
+        yield Route(RequestCode.GET_BROKER_CONSUME_STATS, self._all, needs=ADMINISTRATOR, writes=False, slow=True)
+        yield Route(
+            RequestCode.QUERY_CONSUME_TIME_SPAN,
+            self._spans,
+            needs=of_topic_and_group("group"),
+            writes=False,
+            slow=True,
+        )
 
     def _group(self, request: Request) -> None:
         wanted = subscribed(self._clients, self._local, request.fields["consumerGroup"])

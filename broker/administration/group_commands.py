@@ -5,11 +5,12 @@ A group of local workers is listed with RocketMQ's defaults, although nobody sai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.group_settings import GroupSettings
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, NOTHING, Route, of_group
 from rmqclient.broker.stored_names import stored_group
 from rmqclient.local.backend import LocalBackend
 from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList, fastjson
@@ -31,20 +32,19 @@ class GroupCommands:
         self._settings = settings
         self._progress = progress
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what waits for the disk, or looks at all groups."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._update_many,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._table,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._config,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about groups. Names and settings of groups are told, as those of topics are."""
+        for code, change in (
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._update),
+            (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self._update_many),
+            (RequestCode.DELETE_SUBSCRIPTIONGROUP, self._delete),
+        ):
+            yield Route(code, change, needs=ADMINISTRATOR, writes=True, slow=True)
+        yield Route(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._table, needs=NOTHING, writes=False, slow=True)
+        yield Route(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self._config, needs=NOTHING, writes=False, slow=True)
+        yield Route(
+            RequestCode.QUERY_TOPICS_BY_CONSUMER, self._topics, needs=of_group("group"), writes=False, slow=True
+        )
 
     def _update(self, request: Request) -> Frame:
         self._settings.change(GroupConfig.decode(request.body))

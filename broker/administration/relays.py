@@ -6,14 +6,15 @@ demand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from rmqclient.broker.administration.connections import LocalMembers
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, Route, of_group, of_topic_and_group
 from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.remoting.bodies import ConsumerStatus, ProcessQueueInfo, RunningInfo
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -41,17 +42,16 @@ class Relays:
         self._local = local
         self._broker_name = broker_name
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what may take long: nothing. Nobody waits for a consumer's answer."""
-        return {}
+    def routes(self) -> Iterable[Route]:
+        """Declare what is handed on to a consumer. Nobody waits for its answer."""
+        yield Route(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running, needs=of_group(), writes=False)
+        yield Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume, needs=ADMINISTRATOR, writes=False)
+        yield Route(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            self._status,
+            needs=of_topic_and_group("group"),
+            writes=False,
+        )
 
     def _running(self, request: Request) -> Frame | None:
         fields = request.fields

@@ -18,7 +18,8 @@ from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_offsets
 from rmqclient.broker.group_settings import GroupSettings
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, Route
 from rmqclient.broker.stored_names import stored_group
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.local.backend import LocalBackend
@@ -60,13 +61,10 @@ class Resets:
         self._answer_later = answer_later
         self._is_read_only = read_only
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what waits for the disk."""
-        return {RequestCode.CLONE_GROUP_OFFSET: self._clone}
+    def routes(self) -> Iterable[Route]:
+        """Declare what moves groups. A stock broker lets every key do that."""
+        yield Route(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset, needs=ADMINISTRATOR, writes=True)
+        yield Route(RequestCode.CLONE_GROUP_OFFSET, self._clone, needs=ADMINISTRATOR, writes=True, slow=True)
 
     def _reset(self, request: Request) -> None:
         group = request.fields["group"]

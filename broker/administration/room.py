@@ -5,7 +5,8 @@ It is half of a broker's code, so a broker imports it when the first tool asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from itertools import chain
 
 from rmqclient.broker.administration.broker_info import BrokerInfo
 from rmqclient.broker.administration.broker_settings import BrokerSettings
@@ -19,7 +20,7 @@ from rmqclient.broker.administration.resets import Resets
 from rmqclient.broker.administration.topic_commands import TopicCommands
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.group_settings import GroupSettings
-from rmqclient.broker.request import Handler, Room
+from rmqclient.broker.routes import Room, Route
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.store import MessageStore
@@ -51,10 +52,6 @@ class Administration:
             BrokerSettings(store, settings),
         )
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {code: handler for room in self._rooms for code, handler in room.handlers().items()}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what waits for the disk, or looks at all groups."""
-        return {code: handler for room in self._rooms for code, handler in room.slow_handlers().items()}
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask."""
+        return chain.from_iterable(room.routes() for room in self._rooms)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from rmqclient.broker.administration.rates import FIRST_OF_5, Rates
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, ANY, NOTHING, Route, of_topic
 from rmqclient.broker.topics.topic_names import check_name
 from rmqclient.broker.topics.topics import Topics, unknown
 from rmqclient.remoting.bodies import DataVersion, QueueRange, TopicConfig, TopicList, TopicStats, TopicTable, fastjson
@@ -32,20 +33,18 @@ class TopicCommands:
         self._rates = rates
         self._broker_name = broker_name
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what waits for the disk."""
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._update_many,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self._table,
-            RequestCode.GET_TOPIC_CONFIG: self._config,
-            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare what tools ask about topics. What a topic is, its route tells every key; how far it is, not."""
+        for code, change in (
+            (RequestCode.UPDATE_AND_CREATE_TOPIC, self._update),
+            (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self._update_many),
+            (RequestCode.DELETE_TOPIC_IN_BROKER, self._delete),
+        ):
+            yield Route(code, change, needs=ADMINISTRATOR, writes=True, slow=True)
+        yield Route(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self._system_topics, needs=NOTHING, writes=False)
+        yield Route(RequestCode.GET_ALL_TOPIC_CONFIG, self._table, needs=NOTHING, writes=False, slow=True)
+        yield Route(RequestCode.GET_TOPIC_CONFIG, self._config, needs=NOTHING, writes=False, slow=True)
+        yield Route(RequestCode.GET_TOPIC_STATS_INFO, self._stats, needs=of_topic(ANY), writes=False, slow=True)
 
     def _update(self, request: Request) -> Frame:
         fields = request.fields

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.clients.heartbeats import check_group
 from rmqclient.broker.groups.begins import Begins
 from rmqclient.broker.groups.leases import Leases
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ASKED_BY_HANDLER, NOTHING, Route, of_topic_and_group
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -27,16 +28,14 @@ class OffsetsRoom:
         self._leases = leases
         self._begins = begins
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {RequestCode.QUERY_CONSUMER_OFFSET: self._query, RequestCode.UPDATE_CONSUMER_OFFSET: self._update}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long."""
-        return {
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare the requests about offsets. The levels of delays are counters of the server, of no topic or group."""
+        yield Route(RequestCode.QUERY_CONSUMER_OFFSET, self._query, needs=of_topic_and_group(), writes=False)
+        yield Route(RequestCode.UPDATE_CONSUMER_OFFSET, self._update, needs=of_topic_and_group(), writes=True)
+        yield Route(
+            RequestCode.GET_ALL_CONSUMER_OFFSET, self._all_offsets, needs=ASKED_BY_HANDLER, writes=False, slow=True
+        )
+        yield Route(RequestCode.GET_ALL_DELAY_OFFSET, self._delay_offsets, needs=NOTHING, writes=False, slow=True)
 
     def _query(self, request: Request) -> Frame:
         group, queue = _subject(request)
@@ -57,10 +56,12 @@ class OffsetsRoom:
         return request.failure(ResponseCode.SYSTEM_ERROR, refusal) if refusal else request.success()
 
     def _all_offsets(self, request: Request) -> Frame:
+        """Tell the offsets of every group that the client may read for."""
         table: dict[str, dict[int, int]] = {}
         for slot in self._store.groups:
-            queue = self._store.topics.queue(slot.queue_slot)
-            table.setdefault(f"{queue.topic}@{slot.group}", {})[queue.queue_id] = slot.committed_offset
+            if request.reads_group(slot.group):
+                queue = self._store.topics.queue(slot.queue_slot)
+                table.setdefault(f"{queue.topic}@{slot.group}", {})[queue.queue_id] = slot.committed_offset
         return request.success(bodies.OffsetTable(table).encode(as_fastjson=True))
 
     def _delay_offsets(self, request: Request) -> Frame:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from rmqclient.broker.clients import heartbeats
@@ -33,7 +33,8 @@ from rmqclient.broker.groups.offsets import OffsetsRoom
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.made import Made
-from rmqclient.broker.request import Handler, Peer, Request
+from rmqclient.broker.request import Peer, Request
+from rmqclient.broker.routes import NOTHING, SUB, Need, Route, need_of_group, need_of_topic, of_group
 from rmqclient.broker.topics.topic_names import retry_topic
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.errors import FilterError, QueueError
@@ -97,20 +98,15 @@ class GroupsRoom:
         self._looked_for_silence_at = time.monotonic()
         self._pool = ThreadPoolExecutor(1, "rmq-serve-groups")
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.HEART_BEAT: self._heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
-            **self._offsets.handlers(),
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long."""
-        return {RequestCode.CHECK_CLIENT_CONFIG: self._check, **self._offsets.slow_handlers()}
+    def routes(self) -> Iterable[Route]:
+        """Declare the requests of members. A check of a filter (46) reads and changes nothing."""
+        yield Route(RequestCode.HEART_BEAT, self._heartbeat, needs=_of_heartbeat, writes=False)
+        yield Route(RequestCode.UNREGISTER_CLIENT, self._unregister, needs=of_group(), writes=False)
+        yield Route(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._members, needs=of_group(), writes=False)
+        yield Route(RequestCode.LOCK_BATCH_MQ, self._lock, needs=_of_locks, writes=False)
+        yield Route(RequestCode.UNLOCK_BATCH_MQ, self._unlock, needs=_of_locks, writes=False)
+        yield Route(RequestCode.CHECK_CLIENT_CONFIG, self._check, needs=NOTHING, writes=False, slow=True)
+        yield from self._offsets.routes()
 
     def close(self) -> None:
         """Give every seat and queue back, when no request comes any more."""
@@ -385,3 +381,17 @@ def _lock_request(request: Request) -> bodies.LockRequest:
         text = f"{len(wanted.queues)} queues in one request; at most {_MOST_LOCKED}"
         raise heartbeats.refusal(text)
     return wanted
+
+
+def _of_heartbeat(request: Request) -> Iterator[Need]:
+    for consumer in bodies.Heartbeat.decode(request.body).consumers:
+        yield need_of_group(consumer.group)
+        for subscription in consumer.subscriptions:
+            yield need_of_topic(subscription.topic, SUB)
+
+
+def _of_locks(request: Request) -> Iterator[Need]:
+    asked = bodies.LockRequest.decode(request.body)
+    yield need_of_group(asked.group)
+    for queue in asked.queues:
+        yield need_of_topic(queue.topic, SUB)

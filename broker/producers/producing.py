@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.producers.questions import Questions
 from rmqclient.broker.producers.recalls import Recalls
 from rmqclient.broker.producers.transactions import Transactions
-from rmqclient.broker.request import Handler, Peer, Request, Room
+from rmqclient.broker.request import Handler, Peer, Request
+from rmqclient.broker.routes import Room, Route
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.incoming import Incoming
+from rmqclient.broker.sending.incoming import Incoming, of_send
 from rmqclient.broker.sending.retries import Retries
 from rmqclient.broker.sending.sending import Sending
 from rmqclient.broker.sending.topic_checks import TopicChecks
@@ -75,17 +76,12 @@ class Producing:
             Recalls(settings, topics, appends),
         )
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            **{code: handler for room in self._rooms for code, handler in room.handlers().items()},
-            RequestCode.SEND_REPLY_MESSAGE: self._reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self._reply,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long."""
-        return {code: handler for room in self._rooms for code, handler in room.slow_handlers().items()}
+    def routes(self) -> Iterable[Route]:
+        """Declare what clients store and decide."""
+        for room in self._rooms:
+            yield from room.routes()
+        for code in (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2):
+            yield Route(code, self._reply, needs=of_send, writes=True)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this loop for answers and questions that come by themselves, and listen."""

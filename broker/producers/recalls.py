@@ -5,9 +5,10 @@ A broker of RocketMQ answers success whether the message still waits or not. Her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import PUB, Route, of_topic
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.waits import RecallHandle
 from rmqclient.broker.settings import ServeSettings
@@ -26,13 +27,9 @@ class Recalls:
         self._topics = topics
         self._appends = appends
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: finding the message brings the index up to date first."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long."""
-        return {RequestCode.RECALL_MESSAGE: self._recall}
+    def routes(self) -> Iterable[Route]:
+        """Declare recalls. Finding the message brings the index up to date first."""
+        yield Route(RequestCode.RECALL_MESSAGE, self._recall, needs=of_topic(PUB), writes=True, slow=True)
 
     def _recall(self, request: Request) -> Frame:
         topic: str = request.fields["topic"]

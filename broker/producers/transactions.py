@@ -6,11 +6,12 @@ answered as the first one, and the opposite one is refused. A broker of RocketMQ
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from rmqclient.broker.producers.questions import Questions
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, ASKED_BY_HANDLER, Route
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.settings import ServeSettings
@@ -36,16 +37,10 @@ class Transactions:
         self._flushes = flushes
         self._questions = questions
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: a decision waits for a round of checks that is at work."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code that may take long."""
-        return {
-            RequestCode.END_TRANSACTION: self._end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self._ask_again,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare decisions. One waits for a round of checks that is at work."""
+        yield Route(RequestCode.END_TRANSACTION, self._end, needs=ASKED_BY_HANDLER, writes=True, slow=True)
+        yield Route(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._ask_again, needs=ADMINISTRATOR, writes=True, slow=True)
 
     def _end(self, request: Request) -> Frame | None:
         decision: int = request.fields["commitOrRollback"]

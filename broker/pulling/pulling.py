@@ -7,7 +7,7 @@ subscription. A client that may not have the queue now gets what an empty queue 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
@@ -22,7 +22,8 @@ from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRI
 from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
 from rmqclient.broker.pulling.rules import Leases, Subscriptions
 from rmqclient.broker.pulling.selection import selection_of
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import Route, of_topic_and_group
 from rmqclient.broker.topics.topics import Topics, unknown
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -73,13 +74,10 @@ class Pulling:
         self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
         self._late = LateHeartbeats(self._is_late, self._pull_at_last)
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers pulls."""
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: a pull takes no longer than one look."""
-        return {}
+    def routes(self) -> Iterable[Route]:
+        """Declare pulls. One takes no longer than one look; a server that only reads takes the commit out of it."""
+        for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+            yield Route(code, self.pull, needs=of_topic_and_group(), writes=False)
 
     def close(self) -> None:
         """End the threads that wait for messages and for the disk."""

@@ -5,11 +5,12 @@ They read the index and the disk, so a thread of the pool answers them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from rmqclient.broker.pulling.store_host import with_store_host
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ASKED_BY_HANDLER, SUB, Route, of_topic
 from rmqclient.broker.topics.system_topics import topic_of
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -32,13 +33,10 @@ class MessageQueries:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: each query may read the disk."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each query."""
-        return {RequestCode.QUERY_MESSAGE: self.by_key, RequestCode.VIEW_MESSAGE_BY_ID: self.by_log_offset}
+    def routes(self) -> Iterable[Route]:
+        """Declare the queries. Each of them may read the disk."""
+        yield Route(RequestCode.QUERY_MESSAGE, self.by_key, needs=of_topic(SUB), writes=False, slow=True)
+        yield Route(RequestCode.VIEW_MESSAGE_BY_ID, self.by_log_offset, needs=ASKED_BY_HANDLER, writes=False, slow=True)
 
     def by_key(self, request: Request) -> Frame:
         """Answer 12: the newest messages of a topic with a key or a unique id, the oldest of them first.

@@ -5,11 +5,12 @@ Requests 29 to 32, 308 and 321. A queue that does not exist is no error: it begi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rmqclient.broker.clients.clients import Clients
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ANY, SUB, Route, of_topic, of_topic_and_group
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode
@@ -31,18 +32,17 @@ class QueueQueries:
         self._topics = topics
         self._clients = clients
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what is answered from memory."""
-        return {RequestCode.GET_MAX_OFFSET: self.max_offset, RequestCode.GET_MIN_OFFSET: self.min_offset}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what reads the disk."""
-        return {
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offsets,
-            RequestCode.QUERY_CONSUME_QUEUE: self.entries,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare the queries. Begin and end are in memory."""
+        yield Route(RequestCode.GET_MAX_OFFSET, self.max_offset, needs=of_topic(ANY), writes=False)
+        yield Route(RequestCode.GET_MIN_OFFSET, self.min_offset, needs=of_topic(ANY), writes=False)
+        for code, answer, needs in (
+            (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.offset_by_time, of_topic(ANY)),
+            (RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest_time, of_topic(ANY)),
+            (RequestCode.QUERY_CORRECTION_OFFSET, self.correction_offsets, of_topic_and_group("compareGroup")),
+            (RequestCode.QUERY_CONSUME_QUEUE, self.entries, of_topic(SUB)),
+        ):
+            yield Route(code, answer, needs=needs, writes=False, slow=True)
 
     def max_offset(self, request: Request) -> Frame:
         """Answer 30: the offset that the next message will get, or got when a broadcast consumer that begins came."""

@@ -9,6 +9,9 @@ from typing import Final
 
 from rmqclient.broker.address import Address
 from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ANY, PUB, Need, need_of_topic
+from rmqclient.names import RETRY_PREFIX
+from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import BodyError
 
 HALF: Final = 0x4
@@ -83,7 +86,7 @@ def properties_of(text: str) -> dict[str, str]:
     return found
 
 
-def texts_of_batch(body: bytes) -> Iterator[str]:
+def _texts_of_batch(body: bytes) -> Iterator[str]:
     """Return the properties of each message in the body of a batch, as texts. Raises BodyError. [encodeMessages]"""
     at = 0
     while at < len(body):
@@ -97,6 +100,31 @@ def texts_of_batch(body: bytes) -> Iterator[str]:
             raise BodyError(f"a batch of {len(body)} bytes: the sizes of the message at {at} do not add up")
         yield body[text_at : at + size].decode(errors="replace")
         at += size
+
+
+def of_send(request: Request) -> Iterator[Need]:
+    """Return what a send needs. A failed message goes back to where it says that it failed, if a person replays it.
+
+    A consumer that may only read sends what failed to its retry topic. The handler asks for more, unless it is a copy.
+    """
+    topic: str = request.fields["topic"]
+    yield need_of_topic(topic, PUB)
+    of_origin = ANY if topic.startswith(RETRY_PREFIX) else PUB
+    for origin in _origins(request):
+        yield need_of_topic(origin, of_origin)
+
+
+def _origins(request: Request) -> Iterator[str]:
+    """Return every topic that a message of a send says that it failed in, whichever counts."""
+    fields = request.fields
+    texts = [fields.get("properties") or ""]
+    is_batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.get("batch")
+    if is_batch and b"_TOPIC\x01" in request.body:
+        texts += _texts_of_batch(request.body)
+    for text in texts:
+        if "_TOPIC\x01" in text:
+            pairs = (pair.partition("\x01") for pair in text.split("\x02"))
+            yield from (value for name, _, value in pairs if name in ORIGINS and value)
 
 
 def added_properties(cluster: str) -> dict[str, str]:

@@ -8,11 +8,12 @@ they share the group's retry topic and its dead letters. [AbstractSendMessagePro
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from rmqclient.broker.group_settings import GroupSettings
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import PUB, Need, Route, need_of_group, need_of_topic
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.hosts import offset_id
@@ -52,13 +53,9 @@ class Retries:
         self._appends = appends
         self._flushes = flushes
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what may wait for the disk, such as for a topic that is made."""
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back}
+    def routes(self) -> Iterable[Route]:
+        """Declare what gives a message back. It may wait for the disk, such as for a topic that is made."""
+        yield Route(RequestCode.CONSUMER_SEND_MSG_BACK, self._send_back, needs=_of_return, writes=True, slow=True)
 
     def settle(self, request: Request, message: Incoming, group: str, wait: Wait) -> Wait:
         """Let a message that was sent to a group's retry topic be a dead letter if it was tried often enough.
@@ -189,3 +186,10 @@ def _say_origin(properties: dict[str, str], topic: str | None) -> None:
         properties["DLQ_ORIGIN_TOPIC"] = topic
     if properties.get("ORIGIN_MESSAGE_ID"):
         properties["DLQ_ORIGIN_MESSAGE_ID"] = properties["ORIGIN_MESSAGE_ID"]
+
+
+def _of_return(request: Request) -> Iterator[Need]:
+    """Return what giving a message back needs. The handler asks for the topic that the message was read from."""
+    if topic := request.fields.get("originTopic"):
+        yield need_of_topic(topic, PUB)
+    yield need_of_group(request.fields["group"])

@@ -6,12 +6,13 @@ goes to a thread, because a topic that is made is on the disk before its message
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from rmqclient.broker.request import Handler, Peer, Request
+from rmqclient.broker.routes import Route
 from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.incoming import Incoming, added_properties
+from rmqclient.broker.sending.incoming import Incoming, added_properties, of_send
 from rmqclient.broker.sending.outcomes import refused, stored
 from rmqclient.broker.sending.plain_sends import PlainSends
 from rmqclient.broker.sending.retries import Retries
@@ -53,17 +54,10 @@ class Sending:
         self._expect_reply = expect_reply
         self._later = later
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
-            RequestCode.SEND_MESSAGE: self._send,
-            RequestCode.SEND_MESSAGE_V2: self._send,
-            RequestCode.SEND_BATCH_MESSAGE: self._send,
-        }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return nothing: the first message of a topic is given to a thread by itself."""
-        return {}
+    def routes(self) -> Iterable[Route]:
+        """Declare sends. The first message of a topic is given to a thread."""
+        for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            yield Route(code, self._send, needs=of_send, writes=True)
 
     def _send(self, request: Request) -> Frame | None:
         try:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR, NOTHING, Route
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -30,18 +31,12 @@ class KvSettings:
         self._is_read_only = read_only
         self._lock = Lock()
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {}
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what waits for the disk."""
-        return {
-            RequestCode.PUT_KV_CONFIG: self._put,
-            RequestCode.GET_KV_CONFIG: self._get,
-            RequestCode.DELETE_KV_CONFIG: self._delete,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list,
-        }
+    def routes(self) -> Iterable[Route]:
+        """Declare what is asked about texts. A name server tells them to everybody."""
+        yield Route(RequestCode.PUT_KV_CONFIG, self._put, needs=ADMINISTRATOR, writes=True, slow=True)
+        yield Route(RequestCode.GET_KV_CONFIG, self._get, needs=NOTHING, writes=False, slow=True)
+        yield Route(RequestCode.DELETE_KV_CONFIG, self._delete, needs=ADMINISTRATOR, writes=True, slow=True)
+        yield Route(RequestCode.GET_KVLIST_BY_NAMESPACE, self._list, needs=NOTHING, writes=False, slow=True)
 
     def table(self, namespace: str) -> dict[str, str]:
         """Return the texts of a namespace by key; empty for an unknown one. Raises StoreCorrupt for a damaged file."""

@@ -6,11 +6,12 @@ advertised one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rmqclient.broker.address import Address
-from rmqclient.broker.request import Handler, Peer, Request
+from rmqclient.broker.request import Peer, Request
+from rmqclient.broker.routes import ADMINISTRATOR, NOTHING, Route
 from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting import bodies
@@ -38,9 +39,9 @@ class NameServer:
         self._wiped: dict[str, TopicConfig] = {}
         """Topics that nobody shall send to, as they were when an administrator said so; never on the disk."""
 
-    def handlers(self) -> Mapping[int, Handler]:
-        """Return what answers each request code."""
-        return {
+    def routes(self) -> Iterable[Route]:
+        """Declare what a name server is asked. It tells every client which topics there are, and where."""
+        told = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
@@ -49,28 +50,25 @@ class NameServer:
             RequestCode.GET_UNIT_TOPIC_LIST: _no_topics,
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: _no_topics,
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _no_topics,
+            RequestCode.GET_NAMESRV_CONFIG: self._name_server_settings,
+        }
+        changed = {
             RequestCode.DELETE_TOPIC_IN_NAMESRV: _nothing_to_do,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self._unwipe,
-            RequestCode.GET_NAMESRV_CONFIG: self._name_server_settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: _refusal(
                 "the settings of this server are the options that it was started with"
             ),
             RequestCode.REGISTER_BROKER: self._register,
-            **dict.fromkeys(
-                (
-                    RequestCode.UNREGISTER_BROKER,
-                    RequestCode.QUERY_DATA_VERSION,
-                    RequestCode.BROKER_HEARTBEAT,
-                    RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-                ),
-                _NO_OTHER_BROKER,
-            ),
+            RequestCode.UNREGISTER_BROKER: _NO_OTHER_BROKER,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: _NO_OTHER_BROKER,
         }
-
-    def slow_handlers(self) -> Mapping[int, Handler]:
-        """Return what may take long: nothing."""
-        return {}
+        for code, tell in told.items():
+            yield Route(code, tell, needs=NOTHING, writes=False)
+        for code, change in changed.items():
+            yield Route(code, change, needs=ADMINISTRATOR, writes=True)
+        for code in (RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT):
+            yield Route(code, _NO_OTHER_BROKER, needs=ADMINISTRATOR, writes=False)
 
     def perm(self, topic: str, config: TopicConfig) -> int:
         """Return what clients may do with a topic: its permission, without writing while that is wiped."""

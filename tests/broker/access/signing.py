@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rmqclient.broker.access.guard import Guard
 from rmqclient.broker.address import Address
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.request import Handler, Request
+from rmqclient.broker.routes import Route
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.signature import signature_of
 from rmqclient.remoting.table import request
-from tests.broker.asking import LOCAL, AskingPeer
+from tests.broker.asking import LOCAL, AskingPeer, asking
 
 SECRET = "twelve letters"
 OK = "done"
+
+
+@functools.cache
+def routes() -> Mapping[int, Route]:
+    """Return the routes of a broker by their codes; no handler of them can be called any more."""
+    with TemporaryDirectory() as directory, asking(Path(directory, "store")) as served:
+        return served.broker.routes()
 
 
 class Guarded:
@@ -30,7 +41,7 @@ class Guarded:
         self.write(*accounts, white=white)
         self.counters = Counters()
         self.now = 0.0
-        self.guard = Guard(self.path, handler or _do, self.counters, lambda: self.now)
+        self.guard = Guard(self.path, routes().get, handler or _do, self.counters, lambda: self.now)
         self.guard.open()
 
     def write(self, *accounts: dict[str, Any], white: tuple[str, ...] = ()) -> None:

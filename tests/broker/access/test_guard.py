@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from rmqclient.broker.access.accounts import made_account, read_accounts
-from rmqclient.broker.access.codes import FOR_ADMINISTRATORS, FOR_ALL, WRITES
-from rmqclient.broker.access.needs import has_needs
 from rmqclient.broker.limits.counters import Refusal
-from rmqclient.broker.request import Request
+from rmqclient.broker.routes import ADMINISTRATOR
 from rmqclient.errors import AccountsUnusable
-from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame, FrameReader
-from tests.broker.access.signing import OK, Guarded, account, pulled_from, sent_to, signed
-from tests.broker.asking import LOCAL, AskingPeer, asking
+from tests.broker.access.signing import OK, Guarded, account, pulled_from, routes, sent_to, signed
 from tests.remoting.recordings import recorded_frames
 
 TOPICS: dict[str, Any] = {"topicPerms": ["orders=PUB|SUB", "prices=SUB", "secrets=DENY"], "groupPerms": ["billing=SUB"]}
@@ -92,26 +89,6 @@ def test_no_failed_message_says_that_it_is_of_a_topic_which_the_key_may_not_use(
         frame = sent_to("%RETRY%billing")
         frame.fields["properties"] = f"{name}\x01{topic}\x02"
         assert guarded.says(signed(frame)) == said
-
-
-@pytest.mark.guarantee("G107")
-def test_it_is_said_of_each_request_that_is_answered_who_may_ask_it(tmp_path: Path) -> None:
-    with asking(tmp_path / "store") as served:
-        served.ask(RequestCode.GET_BROKER_RUNTIME_INFO)  # and so it has learnt what tools ask
-        answered = {*served.broker._handlers, *served.broker._slow}
-    assert answered
-    assert [code for code in sorted(answered) if not has_needs(code)] == []
-    assert FOR_ALL.isdisjoint(WRITES), "what every key may ask changes nothing"
-
-
-@pytest.mark.guarantee("G107")
-def test_a_request_of_which_that_is_not_said_is_not_answered(tmp_path: Path) -> None:
-    guarded = Guarded(tmp_path, account(**TOPICS))
-    peer = AskingPeer(LOCAL)
-    answer = guarded.guard.answer(Request(signed(Frame(99_999)), peer))
-    assert answer is not None
-    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert guarded.says(Frame(99_999)) == "No accessKey is configured"
 
 
 @pytest.mark.parametrize("late", ["_UNIQUE_KEY_QUERY", "__ZONE_NAME"])
@@ -246,7 +223,7 @@ def test_every_recorded_request_of_a_client_is_refused_unsigned_and_passes_signe
                 frame = _frame_of(recorded.raw)
                 assert guarded.says(frame) == "No accessKey is configured"
                 assert guarded.says(signed(_frame_of(recorded.raw))) == OK
-                if frame.code not in FOR_ADMINISTRATORS:
+                if routes()[frame.code].needs is not ADMINISTRATOR:
                     assert guarded.says(signed(_frame_of(recorded.raw), "reader")) == OK, recorded.header
 
 
