@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass, field
 
 from rmqclient.store import bodies, layout
-from rmqclient.store.numbers import MOST_BYTES, MOST_INT, MOST_MS, check_switches, check_whole, whole
+from rmqclient.store.numbers import MOST_BYTES, MOST_INT, MOST_MS, check_switches, check_whole, fraction, whole
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -114,10 +114,7 @@ class CompactionConfig:
     def __post_init__(self) -> None:
         check_whole(self, "interval_ms", most=MOST_MS)
         check_whole(self, "delete_retention_ms", least=0, most=MOST_MS)
-        if not isinstance(self.min_cleanable_dirty_ratio, int | float) or not 0 <= self.min_cleanable_dirty_ratio < 1:
-            raise ValueError(
-                f"min_cleanable_dirty_ratio={self.min_cleanable_dirty_ratio}: must be at least 0 and below 1"
-            )
+        fraction("min_cleanable_dirty_ratio", self.min_cleanable_dirty_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,12 +179,16 @@ class MessageStore:
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
         parts, oldest, appender = self._parts, self.compaction.oldest, self._lent(self._appender_for_waiting)
-        find, settle, build_index = map(self._lent, (self.message_by_id, self.settle_appends, self.build_index))
+        find, settle, build = (
+            self._lent(self.message_by_id),
+            self._lent(self.settle_appends),
+            self._lent(self.build_index),
+        )
         wait_until_flushed = self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
         self.timer = Timer(parts, oldest, appender, find, wait_until_flushed)
         self.transactions = Transactions(parts, self.groups, oldest, appender, wait_until_flushed)
-        self.once = Once(parts, self.index_files, settle=settle, build_index=build_index)
+        self.once = Once(parts, self.index_files, settle=settle, build_index=build)
 
     def _lent(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return a function for a part of the store, which has it until the store is closed."""

@@ -38,6 +38,15 @@ def positive_s(name: str, value: object, most: float = MOST_MS / 1000) -> float:
     return value
 
 
+def fraction(name: str, value: object) -> float:
+    """Return a number from 0 to below 1. Raises TypeError and ValueError as :func:`whole`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={value!r}: must be a number of at least 0 and below 1")
+    if not 0 <= value < 1:
+        raise ValueError(f"{name}={value}: must be at least 0 and below 1")
+    return value
+
+
 def switch(name: str, value: object) -> bool:
     """Return True or False. Raises TypeError for anything else, of which ``"no"`` would mean yes."""
     if not isinstance(value, bool):

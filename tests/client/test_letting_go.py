@@ -58,6 +58,6 @@ def test_parts_that_somebody_still_has_say_that_the_store_was_closed(tmp_path: P
         timer, once = opened.timer, opened.once
     del opened
     with pytest.raises(StoreClosed):
-        timer._find("0" * 32)
+        timer._find("0" * 32, "orders")
     with pytest.raises(StoreClosed):
         once._settle()

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_a_level_that_does_not_exist_is_refused_with_those_that_do(producer: Pro
 
 
 @pytest.mark.parametrize("level", [True, 1.0, "1"])
-def test_a_level_is_a_whole_number(producer: Producer, level: object) -> None:
+def test_a_level_is_a_whole_number(producer: Producer, level: Any) -> None:
     for send in (producer.send, producer.send_async, partial(producer.send_once, key="k")):
         with pytest.raises(TypeError, match="delay_level"):
             send("t", b"", delay_level=level)
