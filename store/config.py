@@ -217,8 +217,23 @@ class StoreConfig:
         check_whole(self, "commit_interval_ms", "offset_persist_interval_ms", most=MOST_MS)
         check_whole(self, "lock_timeout_ms", "page_cache_busy_timeout_ms", most=MOST_MS)
         check_switches(self, "message_index", "warm_mapped_files", "allow_network_file_system")
+        self._check_kinds()
         self._check_commit_log_file()
         self._check_index_file()
+
+    def _check_kinds(self) -> None:
+        kinds: tuple[tuple[str, type], ...] = (
+            ("durability", Durability),  # the text of one is none, and would mean ASYNC
+            ("flush", FlushConfig),
+            ("retention", RetentionConfig),
+            ("compaction", CompactionConfig),
+            ("transactions", TransactionConfig),
+        )
+        for name, kind in kinds:
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                known = "Durability.ASYNC or Durability.SYNC" if kind is Durability else f"{kind.__name__}(...)"
+                raise TypeError(f"{name}={given!r}: give {known}")
 
     def _check_commit_log_file(self) -> None:
         smallest = self.max_body_bytes + layout.MAX_RECORD_OVERHEAD + layout.BLANK_RECORD.size

@@ -229,11 +229,11 @@ class TransactionProducer(Producer):
         super().close()
 
     def _ask(self, half: ReceivedMessage) -> bool | None:
-        """Return what ``check`` says of an undecided half message. Never raises an Exception."""
+        """Return what ``check`` says of an undecided half message. Never raises: the others are asked about, too."""
         assert self._check is not None
         try:
             decision = self._check(half)
-        except Exception:  # noqa: BLE001 - it is the application's
+        except BaseException:  # noqa: BLE001 - it is the application's; SystemExit would end the thread that asks
             _log.exception("check of producer group %r failed for message %s", self.group, half.message_id)
             return None
         if decision is Decision.UNKNOWN:

@@ -258,6 +258,27 @@ def test_one_that_check_does_not_know_is_asked_about_again_and_then_given_up(qui
 
 
 @pytest.mark.guarantee("G32")
+@pytest.mark.parametrize("kind", [KeyError, SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_whatever_a_check_raises_for_one_the_others_are_asked_about(
+    quiet: MessageStore, kind: type[BaseException]
+) -> None:
+    # Given two that are undecided, and a check that raises for the first one
+    def check(half: ReceivedMessage) -> Decision:
+        if half.body == b"first":
+            raise kind
+        return Decision.COMMIT
+
+    quiet.transactions.now_ms = lambda: time.time_ns() // 1_000_000 + 60_000
+    with TransactionProducer(quiet, group="shop", check=check) as producer:
+        for body in (b"first", b"second"):
+            producer.transaction(Message("orders", body))
+
+        # When the producers are asked, Then the second one is committed
+        quiet.transactions.check()
+        wait_for(lambda: bodies(quiet) == [b"second"], "the second one is decided")
+
+
+@pytest.mark.guarantee("G32")
 def test_only_producers_of_the_group_are_asked_each_at_its_share(store: MessageStore) -> None:
     asked: dict[str, list[bytes]] = {"a": [], "b": [], "other": []}
 

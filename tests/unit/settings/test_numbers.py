@@ -78,6 +78,15 @@ def test_defaults_and_limits_are_taken() -> None:
     Limits(frame_s=0.001, idle_s=MOST_MS / 1000)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("durability", "sync"), ("durability", None), ("flush", {}), ("retention", None), ("transactions", 5)],
+)
+def test_what_is_no_setting_of_its_kind_is_refused_by_name(name, value):
+    with pytest.raises(TypeError, match=name):
+        StoreConfig(**{name: value})
+
+
 @pytest.mark.parametrize("value", [True, 2.0, "2", -1, 10**30])
 def test_the_options_of_handlers_take_whole_numbers(value: Any) -> None:
     for refused in (lambda: RetryPolicy(max_retries=value), lambda: Batch(value)):
