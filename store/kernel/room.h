@@ -5,7 +5,8 @@
  *
  *   1. gives up the reserve, a file that holds room for what all processes share, and takes that room at once;
  *   2. returns to can_store(), if that asked: the append is then refused before it has changed anything;
- *   3. waits for room otherwise: nobody could undo a store in the midst of something else.
+ *   3. waits for room otherwise: nobody could undo a store in the midst of something else. Blocks that were freed can
+ *      be had again when the file system has written that, which it is asked for every second.
  *
  * Every other SIGBUS is passed on to the handler before: that of other mappings, of a file that was cut, of a disk that
  * failed. On file systems that share nothing no handler is installed.
@@ -13,16 +14,19 @@
 #ifndef RMQ_ROOM_H
 #define RMQ_ROOM_H
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include "shared_memory.h"
 
 enum {
     WATCHED_MAPPINGS = 1 << 14, /* more of them are not watched */
     LOOK_AGAIN_MS = 20,
-    LOOKS_WITH_ROOM = 50,       /* a store that fails for so long beside free blocks has another reason */
+    LOOKS_A_SYNC = 50,          /* after so many the file system is asked to write what it has */
+    SYNCS_WITH_ROOM = 30,       /* a store that fails after so many beside free blocks has another reason */
     LEAST_FREE_BYTES = 32 << 20 /* below, a file system may need the blocks for itself, or have none where it wants them */
 };
 
@@ -70,6 +74,24 @@ static int has_free_blocks(const char *path)
     return statfs(path, &about) != 0 || (uint64_t)about.f_bavail * (uint64_t)about.f_bsize >= LEAST_FREE_BYTES;
 }
 
+/* Let the file system write what it has: blocks that were freed can be had again only then, on btrfs after 30 seconds
+ * otherwise. Returns 0 if the disk fails. */
+static int write_all(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), is_done;
+    if (fd < 0) return 1;
+    is_done = syncfs(fd) == 0 || (errno != EIO && errno != EROFS);
+    close(fd);
+    return is_done;
+}
+
+/* Whether the file ends before a page of its mapping. */
+static int was_cut(const Watched *one, const unsigned char *page)
+{
+    struct stat status;
+    return stat(one->path, &status) == 0 && status.st_size <= page - one->begin;
+}
+
 static int get_block(unsigned char *page) { return madvise(page, 4096, MADV_POPULATE_WRITE) == 0; }
 
 /* Let the runtime file have the room that is held for it. */
@@ -99,10 +121,10 @@ static void pass_on(int number, siginfo_t *info, void *context)
 
 static void on_no_room(int number, siginfo_t *info, void *context)
 {
-    int failure = errno, looks = 0;
+    int failure = errno, looks = 0, syncs = 0;
     unsigned char *page = (unsigned char *)((uintptr_t)info->si_addr & ~(uintptr_t)4095);
     Watched *one = info->si_code == BUS_ADRERR ? watched_at(info->si_addr) : NULL;
-    while (one != NULL && looks < LOOKS_WITH_ROOM) {
+    while (one != NULL && syncs < SYNCS_WITH_ROOM && !was_cut(one, page)) {
         if (get_block(page)) {
             errno = failure;
             return;
@@ -111,7 +133,10 @@ static void on_no_room(int number, siginfo_t *info, void *context)
         give_up_reserve(one);
         if (get_block(page)) continue;
         if (asking != NULL) siglongjmp(*asking, 1);
-        looks += has_free_blocks(one->path);
+        if (++looks % LOOKS_A_SYNC == 0) {
+            syncs += has_free_blocks(one->path);
+            if (!write_all(one->path)) break;
+        }
         nanosleep(&(struct timespec){0, LOOK_AGAIN_MS * 1000000}, NULL);
     }
     errno = failure;

@@ -21,6 +21,7 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.files.own_blocks import RESERVE, shares_blocks
 from tests.client.conftest import wait_for
+from tests.support.host.load import slowdown
 from tests.support.host.shared_blocks import CASES, Case
 from tests.support.host.small_disks import CannotMount, Filler, small_disk
 from tests.support.oracle import reference
@@ -201,6 +202,36 @@ def test_a_store_into_a_file_that_was_cut_is_the_signal_that_it_was(case: Case, 
     ended = subprocess.run([sys.executable, "-c", cut, str(disk / "file")], check=False)
     assert case.kind == "xfs"
     assert ended.returncode == -signal.SIGBUS
+
+
+@pytest.mark.crash
+@pytest.mark.sweep
+@pytest.mark.guarantee("G92")
+@pytest.mark.parametrize("case", CASES[-1:], indirect=True, ids=["btrfs"])
+def test_a_store_that_finds_no_block_beside_free_ones_waits_for_longer_than_a_moment(case: Case, disk: Path) -> None:
+    # Given a mapped file that may have no new block, on a disk that has free ones
+    path = disk / "store" / "file"
+    btrfs("subvolume", "create", disk / "store")
+    btrfs("quota", "enable", disk)
+    path.write_bytes(bytes(1 << 20))
+    os.sync()
+    case.share(disk)
+    btrfs("qgroup", "limit", "1", disk / "store")
+
+    # When a process stores there, then it waits
+    change = "import sys; from pathlib import Path; from rmqclient.store.files.mapped_file import map_file; "
+    change += "mapping = map_file(Path(sys.argv[1]), 1 << 20); memoryview(mapping)[0] = 1"
+    with subprocess.Popen([sys.executable, "-c", change, str(path)]) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(4 * slowdown())
+
+        # And it goes on once it may have one
+        btrfs("quota", "disable", disk)
+        assert process.wait(60) == 0
+
+
+def btrfs(*arguments: str | Path) -> None:
+    subprocess.run(["btrfs", *arguments], check=True, capture_output=True)
 
 
 @pytest.mark.crash
