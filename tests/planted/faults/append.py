@@ -211,6 +211,14 @@ FAULTS = [
         select="runs_full_at_once",
     ),
     Fault(
+        name="a store that finds no block beside free ones is given up at once",
+        file="store/kernel/room.h",
+        old="    SYNCS_WITH_ROOM = 30, ",
+        new="    SYNCS_WITH_ROOM = 1, ",
+        tests=CLONES,
+        select="longer_than_a_moment",
+    ),
+    Fault(
         name="entries are written behind the blocks of their file",
         file="store/files/file_queue.py",
         old="            mapping.reserved = wanted\n",

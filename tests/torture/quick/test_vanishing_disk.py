@@ -17,7 +17,7 @@ from tests.torture.damage import vanishing_disk
 def test_a_disk_that_comes_back_without_a_boot_loses_and_doubles_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
-    result = vanishing_disk.run(seed, 10, tmp_path)
+    result = vanishing_disk.run(seed, 6, tmp_path)
     print(result)
     if result.skipped:
         pytest.skip(result.skipped)
