@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.page import PAGES, REPOSITORY, headings_of, links_of
+from tests.test_architecture import FOLDERS, sources_of
 
 DOCS = REPOSITORY / "docs"
 
@@ -37,11 +38,11 @@ def test_the_index_of_the_decisions_has_every_decision_with_its_title() -> None:
         assert f"{number}. [{title}]({page.name})" in index
 
 
-@pytest.mark.parametrize("package", ["store", "remoting", "rmqclient", "replication", "broker", "workers"])
+@pytest.mark.parametrize("package", FOLDERS)
 def test_the_architecture_names_every_room(package: str) -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     _, _, section = page.partition(f"### `{package}/`")
     named = "".join(re.findall(r"```\n.*?```|`[^`\n]+`", section.split("\n## ")[0].split("\n### ")[0], re.DOTALL))
-    rooms = {path.parent.name for path in (REPOSITORY / package).rglob("*.py")} - {package}
-    files = {path.stem for path in (REPOSITORY / package).glob("*.py") if not path.stem.startswith("__")}
+    rooms = {path.parent.name for path in sources_of(package)} - {package}
+    files = {path.stem for path in FOLDERS[package].glob("*.py") if not path.stem.startswith("__")}
     assert (rooms | files) - set(re.findall(r"\w+", named)) == set()

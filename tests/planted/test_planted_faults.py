@@ -21,10 +21,7 @@ from tests.planted.faults import FAULTS
 ROOT = Path(__file__).parents[2]
 COPIED = (
     "store",
-    "remoting",
     "rmqclient",
-    "replication",
-    "broker",
     "workers",
     "tests",
     "pyproject.toml",

@@ -17,7 +17,7 @@ RETURNING = "tests/replication/test_returning.py"
 KILLED_RETURN = "tests/crash/store/test_killed_replica.py"
 CUTTING = "store/recovery/cutting.py"
 OPENING = "store/recovery/opening.py"
-REJOINING = "replication/returning/rejoining.py"
+REJOINING = "rmqclient/replication/returning/rejoining.py"
 
 
 FAULTS = [
@@ -239,7 +239,7 @@ FAULTS = [
     ),
     Fault(
         name="an old primary that could not be reached is forgotten",
-        file="replication/promotion.py",
+        file="rmqclient/replication/promotion.py",
         old="        note_replaced(root, found.primary)\n",
         new="        pass\n",
         tests=HANDSHAKE,
@@ -255,7 +255,7 @@ FAULTS = [
     ),
     Fault(
         name="a primary that lost power takes nothing back",
-        file="replication/returning/reclaiming.py",
+        file="rmqclient/replication/returning/reclaiming.py",
         old="            self._receive(connection, theirs, ended)\n",
         new="            return True\n",
         tests=RETURNING,
@@ -263,7 +263,7 @@ FAULTS = [
     ),
     Fault(
         name="a new directory settles a primary that lost power",
-        file="replication/returning/reclaiming.py",
+        file="rmqclient/replication/returning/reclaiming.py",
         old="        if empty.copy not in copies:\n",
         new="        if not copies:\n",
         tests=RETURNING,
@@ -271,7 +271,7 @@ FAULTS = [
     ),
     Fault(
         name="a frame between two of ours is not checked",
-        file="replication/frames.py",
+        file="rmqclient/replication/frames.py",
         old="            self._check(offset, content)\n",
         new="",
         tests=HANDSHAKE,

@@ -13,7 +13,7 @@ WIRE_TESTS = "tests/unit/log/test_wire.py"
 FAULTS = [
     Fault(
         name="the length field of a frame is not counted",
-        file="remoting/frame.py",
+        file="rmqclient/remoting/frame.py",
         old="    if not 4 <= total <= longest - 4:\n",
         new="    if not 4 <= total <= longest:\n",
         tests=FRAME_TESTS,
@@ -21,7 +21,7 @@ FAULTS = [
     ),
     Fault(
         name="frames before a damaged one are lost",
-        file="remoting/frame.py",
+        file="rmqclient/remoting/frame.py",
         old="        if not frames and self.damage is not None:\n",
         new="        if self.damage is not None:\n",
         tests=FRAME_TESTS,
@@ -29,7 +29,7 @@ FAULTS = [
     ),
     Fault(
         name="bytes of an unfinished frame are read twice",
-        file="remoting/frame.py",
+        file="rmqclient/remoting/frame.py",
         old="                whole, self._rest = memoryview(self._rest), bytearray()\n",
         new="                whole = memoryview(bytes(self._rest))\n",
         tests=FRAME_TESTS,
@@ -37,7 +37,7 @@ FAULTS = [
     ),
     Fault(
         name="a body is overwritten before its time",
-        file="remoting/frame_buffer.py",
+        file="rmqclient/remoting/frame_buffer.py",
         old="        self._buffers.rotate(-1)\n",
         new="",
         tests="tests/remoting/test_frame_buffer.py",
@@ -61,7 +61,7 @@ FAULTS = [
     ),
     Fault(
         name="two short names of a send are exchanged",
-        file="remoting/declarations/sending.py",
+        file="rmqclient/remoting/declarations/sending.py",
         old='"m=batch b, n=bname s"',
         new='"n=batch b, m=bname s"',
         tests=RECORDINGS,
@@ -69,7 +69,7 @@ FAULTS = [
     ),
     Fault(
         name="a required field may be missing",
-        file="remoting/declarations/fields.py",
+        file="rmqclient/remoting/declarations/fields.py",
         old="        if not self._required <= values.keys():\n",
         new="        if False:\n",
         tests=TABLE_TESTS,
@@ -77,7 +77,7 @@ FAULTS = [
     ),
     Fault(
         name="an object that a body refers to is not put there",
-        file="remoting/bodies/fastjson.py",
+        file="rmqclient/remoting/bodies/fastjson.py",
         old="""if '"$ref"' in text else""",
         new="""if '"$ref":1' in text else""",
         tests=FASTJSON_TESTS,
@@ -85,7 +85,7 @@ FAULTS = [
     ),
     Fault(
         name="a key holds objects inside of objects",
-        file="remoting/bodies/fastjson.py",
+        file="rmqclient/remoting/bodies/fastjson.py",
         old='        if first == "{" and depth <= MOST_DEPTH:\n',
         new='        if first == "{":\n',
         tests=FASTJSON_TESTS,
@@ -93,7 +93,7 @@ FAULTS = [
     ),
     Fault(
         name="a registration opens to any size",
-        file="remoting/bodies/registration.py",
+        file="rmqclient/remoting/bodies/registration.py",
         old="opener.decompress(body, MOST_OPENED_BYTES)",
         new="opener.decompress(body)",
         tests="tests/remoting/bodies/test_broker_bodies.py",

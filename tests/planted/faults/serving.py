@@ -19,7 +19,7 @@ REPORTS = "tests/replication/test_reports.py"
 FOLLOWED = "tests/replication/test_following.py"
 KILLED_REPLICA = "tests/crash/store/test_killed_replica.py"
 WAITING = "tests/replication/test_waiting_sends.py"
-RECEIVING = "replication/receiving.py"
+RECEIVING = "rmqclient/replication/receiving.py"
 REPLICA_LOG = "store/append/replica_log.py"
 
 HELD_PULLS = "tests/broker/pulling/test_held_pulls.py"
@@ -30,7 +30,7 @@ NAMED_BY_PLACE = "tests/broker/access/test_named_by_place.py"
 FAULTS = [
     Fault(
         name="a message of any topic is given back to whoever knows its place",
-        file="broker/sending/retries.py",
+        file="rmqclient/broker/sending/retries.py",
         old="        request.check_topic(topic_of(message), writes=False)\n",
         new="",
         tests=NAMED_BY_PLACE,
@@ -38,7 +38,7 @@ FAULTS = [
     ),
     Fault(
         name="a transaction of any topic is decided by whoever knows its place",
-        file="broker/producers/transactions.py",
+        file="rmqclient/broker/producers/transactions.py",
         old="        request.check_topic(half.topic if queue is None else queue.topic, writes=True)\n",
         new="",
         tests=NAMED_BY_PLACE,
@@ -62,7 +62,7 @@ FAULTS = [
     ),
     Fault(
         name="a commit in a queue that is kept for a client is a seek",
-        file="broker/groups/leases.py",
+        file="rmqclient/broker/groups/leases.py",
         old="        if slot.fence_left_ns:\n",
         new="        if False:\n",
         tests=FENCES,
@@ -143,7 +143,7 @@ FAULTS = [
     ),
     Fault(
         name="bytes in a body count as a record that a client names",
-        file="broker/sending/records.py",
+        file="rmqclient/broker/sending/records.py",
         old="    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None\n",
         new="    return found\n",
         tests=RETRIES,
@@ -151,7 +151,7 @@ FAULTS = [
     ),
     Fault(
         name="a message is tried once more than its group wants",
-        file="broker/sending/retries.py",
+        file="rmqclient/broker/sending/retries.py",
         old="        if level < 0 or message.reconsume_times >= self._most(request, settings):\n",
         new="        if level < 0 or message.reconsume_times > self._most(request, settings):\n",
         tests=RETRIES,
@@ -159,7 +159,7 @@ FAULTS = [
     ),
     Fault(
         name="a half message is stored like any other",
-        file="broker/sending/plain_sends.py",
+        file="rmqclient/broker/sending/plain_sends.py",
         old="DELAY|TIMER_|TRAN_MSG|",
         new="DELAY|TIMER_|",
         tests=TRANSACTIONS,
@@ -167,7 +167,7 @@ FAULTS = [
     ),
     Fault(
         name="any message can be committed",
-        file="broker/producers/transactions.py",
+        file="rmqclient/broker/producers/transactions.py",
         old='        if half is None or half.topic != HALF_TOPIC:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
         new='        if half is None:\n            raise AnswerError(ResponseCode.SYSTEM_ERROR, "Find',
         tests=TRANSACTIONS,
@@ -199,7 +199,7 @@ FAULTS = [
     ),
     Fault(
         name="a replica compares nothing",
-        file="replication/joining.py",
+        file="rmqclient/replication/joining.py",
         old="        self._compare(frame.content[:known])\n",
         new="",
         tests=FOLLOWED,
@@ -239,7 +239,7 @@ FAULTS = [
     ),
     Fault(
         name="the furthest of several replicas is enough",
-        file="replication/acks/followers.py",
+        file="rmqclient/replication/acks/followers.py",
         old="    return known[settings.followers - 1] if",
         new="    return known[0] if",
         tests=WAITING,
@@ -247,7 +247,7 @@ FAULTS = [
     ),
     Fault(
         name="a first report counts as one of what a replica has",
-        file="replication/sender.py",
+        file="rmqclient/replication/sender.py",
         old="        elif self.peer is None or self.peer.wants == Wants.FOLLOW:\n            self.acked = min(end, self._sent_to)\n",
         new="        self.acked = min(end, self._sent_to)\n",
         tests=WAITING,
@@ -271,7 +271,7 @@ FAULTS = [
     ),
     Fault(
         name="a replica that hangs stays in sync",
-        file="replication/acks/keeper.py",
+        file="rmqclient/replication/acks/keeper.py",
         old="        if acked >= self._goal:\n",
         new="        if acked is not None:\n",
         tests=WAITING,
@@ -279,7 +279,7 @@ FAULTS = [
     ),
     Fault(
         name="a follower that starts again forgets what its primary had",
-        file="replication/follower.py",
+        file="rmqclient/replication/follower.py",
         old='        self._seen = replace(seen_of(store.root, primary), problem="")\n',
         new='        self._seen = replace(seen_of(store.root, ""), primary=primary)\n',
         tests="tests/replication/troubles/test_restarted_follower.py",
@@ -287,7 +287,7 @@ FAULTS = [
     ),
     Fault(
         name="bytes that a primary has lost stay missing",
-        file="replication/follower.py",
+        file="rmqclient/replication/follower.py",
         old="            self._seen = replace(self._seen, primary_end=shape.end)\n",
         new="            pass\n",
         tests="tests/replication/troubles/test_restarted_follower.py",
@@ -319,7 +319,7 @@ FAULTS = [
     ),
     Fault(
         name="who only looks takes the acks of its copy away",
-        file="replication/sender.py",
+        file="rmqclient/replication/sender.py",
         old="        self.identity, self.is_flushed = self._copy or self.name,",
         new="        self.identity, self.is_flushed = theirs.copy,",
         tests=STRANGERS,
@@ -327,7 +327,7 @@ FAULTS = [
     ),
     Fault(
         name="a slave whose bytes are not from here is served when the log has passed its end",
-        file="replication/sender.py",
+        file="rmqclient/replication/sender.py",
         old="            self._strangers.add(self.identity)\n",
         new="            pass\n",
         tests=STRANGERS,
@@ -335,7 +335,7 @@ FAULTS = [
     ),
     Fault(
         name="any number of slaves whose bytes are not from here is remembered",
-        file="replication/sender.py",
+        file="rmqclient/replication/sender.py",
         old="            while len(self._hosts) > MOST_STRANGERS:\n",
         new="            while False:\n",
         tests=STRANGERS,
@@ -343,7 +343,7 @@ FAULTS = [
     ),
     Fault(
         name="a slave that comes again and again is forgotten before one that is silent",
-        file="replication/sender.py",
+        file="rmqclient/replication/sender.py",
         old="            self._hosts[host] = self._hosts.pop(host)\n",
         new="",
         tests=STRANGERS,
@@ -351,7 +351,7 @@ FAULTS = [
     ),
     Fault(
         name="all connections together may wait for any number of topics",
-        file="broker/clients/awaited.py",
+        file="rmqclient/broker/clients/awaited.py",
         old="        if len(topics) < MOST_OF_ONE and self.count < self._most:\n",
         new="        if len(topics) < MOST_OF_ONE:\n",
         tests=AWAITED,
@@ -359,7 +359,7 @@ FAULTS = [
     ),
     Fault(
         name="topics for which a connection waited count when it has ended",
-        file="broker/clients/awaited.py",
+        file="rmqclient/broker/clients/awaited.py",
         old="        self.count -= len(self._asked.pop(peer, {}))\n",
         new="        self._asked.pop(peer, {})\n",
         tests=AWAITED,
@@ -367,7 +367,7 @@ FAULTS = [
     ),
     Fault(
         name="topics that nobody asks for any more keep others out",
-        file="broker/clients/awaited.py",
+        file="rmqclient/broker/clients/awaited.py",
         old="            self._forget_silent(now)\n",
         new="            pass\n",
         tests=AWAITED,
