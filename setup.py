@@ -1,5 +1,6 @@
 """Builds the compiled kernel and names the command; everything else about the distribution stands in pyproject.toml."""
 
+import runpy
 import sys
 import sysconfig
 from pathlib import Path
@@ -14,7 +15,10 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
         "threads. Use the usual build of the same version; a process of it uses every core with `rmq run`."
     )
 
-PARTS = Path("rmqclient", "store", "kernel")  # by the name under which it is installed
+STORE = Path("rmqclient", "store")  # by the name under which it is installed
+PARTS = STORE / "kernel"
+
+runpy.run_path(str(PARTS / "numbers.py"))["write"](STORE, PARTS / "numbers.pxi")
 
 KERNEL = Extension(
     "rmqclient.store.kernel._kernel",

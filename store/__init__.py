@@ -157,36 +157,7 @@ __all__ = [
 ]
 
 
-def _declared() -> dict[str, int]:
-    """Return what the kernel was built with, as :mod:`rmqclient.store.layout` declares it."""
-    tables = {
-        "record": layout.RECORD_HEADER,
-        "entry": layout.CONSUME_QUEUE_ENTRY,
-        "header": layout.RUNTIME_HEADER,
-        "index": layout.INDEX_HEADER,
-        "index_entry": layout.INDEX_ENTRY,
-        "queue": layout.QUEUE_SLOT,
-        "group_queue": layout.GROUP_QUEUE_SLOT,
-        "running": layout.RUNNING_SLOT,
-        "handling": layout.HANDLING_SLOT,
-        "timer": layout.TIMER_HEADER,
-        "clock": layout.CLOCK,
-    }
-    declared = {}
-    for name in _kernel.LAYOUT:
-        table, _, field = name.partition(".")
-        if not field:
-            declared[name] = getattr(layout, name)
-        elif table == "found":
-            declared[name] = layout.FOUND[field]
-        elif field == "size_of":
-            declared[name] = tables[table].size
-        else:
-            declared[name] = tables[table].at[field]
-    return declared
-
-
-if _declared() != _kernel.LAYOUT:
+if _kernel.FINGERPRINT != layout.LAYOUT_FINGERPRINT:
     raise ImportError(
         "rmqclient.store.kernel._kernel was built for another layout: run `make install` to build it again"
     )

@@ -1,8 +1,7 @@
 """Every on-disk and shared-memory layout, declared once.
 
-Docstrings elsewhere show these tables, and a test compares them with the declarations here. The compiled kernel repeats
-the offsets that it needs and exports them as ``LAYOUT``; importing :mod:`rmqclient.store` compares the two, and refuses
-a kernel that was built for another layout.
+Docstrings elsewhere show these tables, and a test compares them with the declarations here. The build writes them down
+for the compiled kernel (``kernel/numbers.py``); importing :mod:`rmqclient.store` refuses a kernel of another layout.
 
 On-disk layouts are RocketMQ 4.9's and big-endian. Runtime layouts are native-endian, and every word is aligned to its
 size, because another process could see an unaligned word half written.
@@ -513,3 +512,14 @@ RUNTIME_FINGERPRINT = zlib.crc32(
     "\n".join(f"{name}\n{table.table()}" for name, table in RUNTIME_TABLES.items()).encode()
 )
 """Of the tables: a process with other ones cannot share a runtime file."""
+
+LAYOUT_FINGERPRINT = 0x7FFF_FFFF & zlib.crc32(
+    repr(
+        [
+            (name, (value.at, value.size) if isinstance(value, Layout) else value)
+            for name, value in list(globals().items())
+            if name.isupper() and (isinstance(value, Layout | int) or name == "FOUND")
+        ]
+    ).encode()
+)
+"""Of all tables and numbers above: a kernel that was built with other ones is refused."""

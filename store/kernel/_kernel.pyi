@@ -16,7 +16,8 @@ from rmqclient.store.message_queue import MessageQueue
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-LAYOUT: dict[str, int]
+FINGERPRINT: int
+"""Of the tables and numbers that the kernel was built with: :data:`rmqclient.store.layout.LAYOUT_FINGERPRINT`."""
 CRC32_METHOD: str
 SCHEDULE_TOPIC: str
 TIMER_TOPIC: str

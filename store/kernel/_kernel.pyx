@@ -155,175 +155,17 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 
-# --- constants, compared with store/layout.py when store is imported --------------------------------------------------
+# --- numbers: the layout and the crash points, and what only the kernel knows -------------------------------------------
+
+include "numbers.pxi"
 
 cdef enum:
-    # record
-    R_TOTAL_SIZE = 0
-    R_MAGIC = 4
-    R_BODY_CRC = 8
-    R_QUEUE_ID = 12
-    R_FLAG = 16
-    R_QUEUE_OFFSET = 20
-    R_COMMIT_LOG_OFFSET = 28
-    R_SYS_FLAG = 36
-    R_BORN_TIMESTAMP = 40
-    R_BORN_HOST = 48
-    R_STORE_TIMESTAMP = 56
-    R_STORE_HOST = 64
-    R_RECONSUME_TIMES = 72
-    R_PREPARED_OFFSET = 76
-    R_BODY_SIZE = 84
-    RECORD_HEADER_SIZE = 88
-    RECORD_FIXED_SIZE = 91
-    RECORD_MAGIC = -626843481
     LONG_TOPIC_MAGIC = -626843477       # of 5.x brokers, for topics of more than 127 bytes; on the wire only
-    BLANK_MAGIC = -875286124
-    BLANK_SIZE = 8
-    CRC_PROPERTY_SIZE = 20
-    MAX_PROPERTIES_BYTES = 32767
-    MAX_SENT_PROPERTIES_BYTES = 31000
-    SYS_FLAG_COMPRESSED = 0x1
-    SYS_FLAG_BORN_HOST_V6 = 0x10
-    SYS_FLAG_STORE_HOST_V6 = 0x20
     SYS_FLAG_TRANSACTION = 0xC
     SYS_FLAG_COMMITTED = 0x8
-    # consume queue entry
-    ENTRY_SIZE = 20
-    E_SIZE = 8
-    E_TAGS_CODE = 12
-    MOST_TAGS_CODE = 2147483647
-    # runtime header
-    H_APPEND_MUTEX = 192
-    H_APPEND_STAGE = 256
-    H_APPEND_FROM = 264
-    H_WRITTEN_TO = 272
-    H_LAST_STORE_TIMESTAMP = 280
-    H_PUBLISHED_TO = 288
-    H_PROGRESS_AT = 296
-    H_PROGRESS_TO = 304
-    H_BYTES_BEFORE = 312
-    H_OTHER_BYTES_BEFORE = 320
-    H_FOLLOWING_LANES = 328
-    H_RESTRICTED = 336
-    H_POISONED = 392
-    H_DISK_FULL = 408
-    H_MIN_OFFSET = 512
-    H_PREPARE_WORD = 528
-    ARRIVAL_LANES_AT = 4096
-    ARRIVAL_LANE_STRIDE = 64
-    # queue slot
-    Q_TOPIC_SIZE = 4
-    Q_TOPIC = 8
-    Q_MAX_OFFSET = 192
-    Q_MIN_OFFSET = 200
-    Q_WAITING_LANES = 208
-    Q_BYTES_IN = 216
-    # group-queue slot
-    G_DELIVERED = 136
-    G_BYTES_OUT = 144
-    G_FAILED = 152
-    G_RETRIED = 160
-    G_DEAD_LETTERED = 168
-    G_SKIPPED = 176
-    G_LOST = 184
-    G_MUTEX = 192
-    G_ORPHANED = 240
-    G_COUNTING = 248
-    G_EPOCH = 256
-    G_OWNER = 264
-    G_LEASE_UNTIL = 280
-    G_COMMITTED = 288
-    G_ADVANCE_TO = 296
-    G_TAKEN_TO = 304
-    G_FLOW_CONTROL = 312
-    G_ACKNOWLEDGED = 320
-    G_PAUSED = 576
-    G_HELD_OFFSET = 584
-    G_HELD_ATTEMPTS = 592
-    G_SEEK_TO = 600
-    G_HANDLED = 624
-    G_COUNTED_FROM = 632
-    GROUP_QUEUE_SLOT_SIZE = 640
-    ACK_WINDOW = 2048
-    # timer
-    T_DONE_TO = 0
-    T_CLEARING_TO = 8
-    TIMER_HEADER_SIZE = 4096
     MOST_ATTEMPTS = 2147483646
-    # clock
-    C_AHEAD = 0
-    C_EXTRA_SPEED = 8
-    C_WALL_SINCE = 16
-    C_BOOTTIME_SINCE = 24
-    C_MOVED = 32
-    # header.append_stage
-    IDLE = 0
-    COPYING = 1
-    RECORDED = 2
 
-LAYOUT = {
-    "record.total_size": R_TOTAL_SIZE, "record.magic": R_MAGIC, "record.body_crc": R_BODY_CRC,
-    "record.queue_id": R_QUEUE_ID, "record.flag": R_FLAG, "record.queue_offset": R_QUEUE_OFFSET,
-    "record.commit_log_offset": R_COMMIT_LOG_OFFSET, "record.sys_flag": R_SYS_FLAG,
-    "record.born_timestamp": R_BORN_TIMESTAMP, "record.born_host": R_BORN_HOST,
-    "record.store_timestamp": R_STORE_TIMESTAMP, "record.store_host": R_STORE_HOST,
-    "record.reconsume_times": R_RECONSUME_TIMES, "record.prepared_transaction_offset": R_PREPARED_OFFSET,
-    "record.body_size": R_BODY_SIZE, "record.size_of": RECORD_HEADER_SIZE,
-    "entry.size": E_SIZE, "entry.tags_code": E_TAGS_CODE, "entry.size_of": ENTRY_SIZE,
-    "header.append_mutex": H_APPEND_MUTEX, "header.append_stage": H_APPEND_STAGE,
-    "header.append_from": H_APPEND_FROM, "header.written_to": H_WRITTEN_TO,
-    "header.last_store_timestamp": H_LAST_STORE_TIMESTAMP, "header.published_to": H_PUBLISHED_TO,
-    "header.progress_at": H_PROGRESS_AT, "header.progress_to": H_PROGRESS_TO,
-    "header.bytes_before": H_BYTES_BEFORE, "header.other_bytes_before": H_OTHER_BYTES_BEFORE,
-    "header.following_lanes": H_FOLLOWING_LANES, "header.restricted": H_RESTRICTED,
-    "header.poisoned": H_POISONED, "header.disk_full": H_DISK_FULL,
-    "header.min_offset": H_MIN_OFFSET, "header.prepare_word": H_PREPARE_WORD,
-    "queue.topic_size": Q_TOPIC_SIZE, "queue.topic": Q_TOPIC,
-    "queue.max_offset": Q_MAX_OFFSET, "queue.min_offset": Q_MIN_OFFSET, "queue.waiting_lanes": Q_WAITING_LANES,
-    "queue.bytes_in": Q_BYTES_IN,
-    "group_queue.delivered": G_DELIVERED, "group_queue.bytes_out": G_BYTES_OUT, "group_queue.failed": G_FAILED,
-    "group_queue.retried": G_RETRIED, "group_queue.dead_lettered": G_DEAD_LETTERED, "group_queue.skipped": G_SKIPPED,
-    "group_queue.lost": G_LOST, "group_queue.orphaned": G_ORPHANED, "group_queue.counting": G_COUNTING,
-    "group_queue.handled": G_HANDLED, "group_queue.counted_from": G_COUNTED_FROM,
-    "group_queue.mutex": G_MUTEX, "group_queue.epoch": G_EPOCH, "group_queue.owner": G_OWNER,
-    "group_queue.lease_until": G_LEASE_UNTIL, "group_queue.committed_offset": G_COMMITTED,
-    "group_queue.advance_to": G_ADVANCE_TO, "group_queue.taken_to": G_TAKEN_TO,
-    "group_queue.flow_control": G_FLOW_CONTROL, "group_queue.acknowledged": G_ACKNOWLEDGED,
-    "group_queue.paused": G_PAUSED,
-    "group_queue.held_offset": G_HELD_OFFSET, "group_queue.held_attempts": G_HELD_ATTEMPTS,
-    "group_queue.seek_to": G_SEEK_TO, "group_queue.size_of": GROUP_QUEUE_SLOT_SIZE,
-    "timer.done_to": T_DONE_TO, "timer.clearing_to": T_CLEARING_TO, "timer.size_of": TIMER_HEADER_SIZE,
-    "clock.ahead_ns": C_AHEAD, "clock.extra_speed": C_EXTRA_SPEED, "clock.wall_since_ns": C_WALL_SINCE,
-    "clock.boottime_since_ns": C_BOOTTIME_SINCE, "clock.moved": C_MOVED,
-    "RECORD_MAGIC": RECORD_MAGIC, "BLANK_MAGIC": BLANK_MAGIC, "RECORD_FIXED_SIZE": RECORD_FIXED_SIZE,
-    "CRC_PROPERTY_SIZE": CRC_PROPERTY_SIZE, "MAX_PROPERTIES_BYTES": MAX_PROPERTIES_BYTES,
-    "MAX_SENT_PROPERTIES_BYTES": MAX_SENT_PROPERTIES_BYTES,
-    "ARRIVAL_LANES_AT": ARRIVAL_LANES_AT, "ARRIVAL_LANE_STRIDE": ARRIVAL_LANE_STRIDE, "ACK_WINDOW": ACK_WINDOW,
-    "MOST_TAGS_CODE": MOST_TAGS_CODE, "IDLE": IDLE, "COPYING": COPYING, "RECORDED": RECORDED,
-}
-
-cdef enum:  # store.crash_points.CrashPoint
-    AT_APPEND_LOCKED = 1
-    AT_APPEND_ANNOUNCED = 2
-    AT_BLANK_WRITTEN = 3
-    AT_RECORD_HALF_COPIED = 4
-    AT_RECORDS_COPIED = 5
-    AT_RECORDS_ANNOUNCED = 6
-    AT_ENTRY_HALF_WRITTEN = 7
-    AT_ENTRIES_WRITTEN = 8
-    AT_RECORDS_PUBLISHED = 9
-    AT_QUEUE_PUBLISHED = 10
-    AT_APPEND_FINISHED = 11
-    AT_PROGRESS_ADVANCED = 12
-    AT_OTHER_QUEUE_PUBLISHED = 13
-    AT_ACK_LOCKED = 20
-    AT_ACK_MARKED = 21
-    AT_ACK_ADVANCING = 22
-    AT_ACK_CLEARED = 23
-    AT_ACK_FINISHED = 24
-    AT_INDEX_SLOT_WRITTEN = 30
-    AT_COMMIT_HALF_BACK = 33
+FINGERPRINT = LAYOUT_FINGERPRINT
 
 rmq_crc32_init()
 CRC32_METHOD = rmq_crc32_name().decode()

@@ -273,17 +273,17 @@ cdef class Appender:
         return 0
 
     cdef int check_file_size(self, _Staging staging) except -1:
-        if staging.section.plan.size + BLANK_SIZE > self.committer.log_file_bytes:
+        if staging.section.plan.size + BLANK_RECORD_SIZE > self.committer.log_file_bytes:
             raise BodyTooLarge(
                 f"a record of {staging.section.plan.size} bytes; one commit log file holds "
-                f"{self.committer.log_file_bytes - BLANK_SIZE}: the message is from a store with larger files")
+                f"{self.committer.log_file_bytes - BLANK_RECORD_SIZE}: the message is from a store with larger files")
         return 0
 
     cdef int check_batch_size(self, _Staging staging) except -1:
-        if staging.section.plan.size + BLANK_SIZE > self.committer.log_file_bytes:
+        if staging.section.plan.size + BLANK_RECORD_SIZE > self.committer.log_file_bytes:
             raise BatchTooLarge(
                 f"{staging.section.plan.count} records take {staging.section.plan.size} bytes; one commit log file holds "
-                f"{self.committer.log_file_bytes - BLANK_SIZE}: send a smaller batch")
+                f"{self.committer.log_file_bytes - BLANK_RECORD_SIZE}: send a smaller batch")
         return 0
 
     cdef Route route_of_inner(self, list batch):

@@ -109,7 +109,7 @@ cdef class _Committer:
                 use(other_entries, 0)
             section.other_entries = NULL if other_entries is None else other_entries.address
             section.other_first_entry = 0 if other_entries is None else queue_files[1]
-            section.other_room = 0 if other_entries is None else other_entries.reserved // ENTRY_SIZE
+            section.other_room = 0 if other_entries is None else other_entries.reserved // CONSUME_QUEUE_ENTRY_SIZE
         if not can_store(section.shared + H_APPEND_MUTEX, 8):
             return NO_ROOM
         failure = mutex_try(section.shared + H_APPEND_MUTEX, section.me, 200)
@@ -231,8 +231,8 @@ cdef void point_queue(tuple queue_files, Mapping entries, Mapping more_entries, 
     if entries is not None:
         section.entries[0] = entries.address
         section.first_entry[0] = queue_files[1]
-        section.room[0] = entries.reserved // ENTRY_SIZE
+        section.room[0] = entries.reserved // CONSUME_QUEUE_ENTRY_SIZE
     if more_entries is not None:
         section.entries[1] = more_entries.address
         section.first_entry[1] = queue_files[3]
-        section.room[1] = more_entries.reserved // ENTRY_SIZE
+        section.room[1] = more_entries.reserved // CONSUME_QUEUE_ENTRY_SIZE

@@ -70,7 +70,7 @@ cdef unsigned char *entry_at(Section *section, uint64_t number) noexcept nogil:
     cdef int file
     for file in range(2):
         if section.entries[file] != NULL and 0 <= <int64_t>(number - section.first_entry[file]) < <int64_t>section.room[file]:
-            return section.entries[file] + (number - section.first_entry[file]) * ENTRY_SIZE
+            return section.entries[file] + (number - section.first_entry[file]) * CONSUME_QUEUE_ENTRY_SIZE
     return NULL
 
 
@@ -80,7 +80,7 @@ cdef unsigned char *entry_of(Section *section, int number) noexcept nogil:
         return entry_at(section, section.queue_offset + number)
     if section.other_entries == NULL or section.other_queue_offset - section.other_first_entry >= section.other_room:
         return NULL
-    return section.other_entries + (section.other_queue_offset - section.other_first_entry) * ENTRY_SIZE
+    return section.other_entries + (section.other_queue_offset - section.other_first_entry) * CONSUME_QUEUE_ENTRY_SIZE
 
 
 cdef bint guarded(Section *section) noexcept nogil:
@@ -105,7 +105,7 @@ cdef int place(Section *section, unsigned char **target, unsigned char **blank, 
         if section.log[file] != NULL and section.log_base[file] <= end < section.log_base[file] + section.log_file_bytes:
             left[0] = section.log_base[file] + section.log_file_bytes - end
             blank[0] = NULL
-            if section.plan.size + BLANK_SIZE <= left[0]:
+            if section.plan.size + BLANK_RECORD_SIZE <= left[0]:
                 target[0] = section.log[file] + (end - section.log_base[file])
                 section.commit_log_offset = end
                 return DONE
@@ -222,11 +222,11 @@ cdef int append_section(Section *section) noexcept nogil:
     outcome = place(section, &target, &blank, &left)
     if outcome != DONE:
         return outcome
-    expect_write(target, section.plan.size + BLANK_SIZE)
+    expect_write(target, section.plan.size + BLANK_RECORD_SIZE)
     outcome = place_entries(section)
     if outcome != DONE:
         return outcome
-    expect_write(entry_at(section, section.queue_offset), ENTRY_SIZE)
+    expect_write(entry_at(section, section.queue_offset), CONSUME_QUEUE_ENTRY_SIZE)
     if not can_be_written(section, target, blank):
         return NO_ROOM
     reach_point(AT_APPEND_LOCKED)
@@ -273,10 +273,10 @@ cdef bint can_be_written(Section *section, unsigned char *target, unsigned char 
     cdef uint64_t last = section.queue_offset + plan.count - 1 - (section.other_slot != NULL)
     return (can_store(section.slot, Q_WAITING_LANES + 8)
             and (section.other_slot == NULL or can_store(section.other_slot, Q_WAITING_LANES + 8))
-            and (section.other_slot == NULL or can_store(entry_of(section, plan.count - 1), ENTRY_SIZE))
+            and (section.other_slot == NULL or can_store(entry_of(section, plan.count - 1), CONSUME_QUEUE_ENTRY_SIZE))
             and (plan.progress_at == 0 or can_store(section.shared + plan.progress_at, 8))
             and (plan.done_at == 0 or can_store(section.shared + plan.done_at, 8))
-            and (blank == NULL or can_store(blank, BLANK_SIZE))
+            and (blank == NULL or can_store(blank, BLANK_RECORD_SIZE))
             and can_store(target, plan.size)
             and can_store_entries(section, last))
 
@@ -284,11 +284,11 @@ cdef bint can_be_written(Section *section, unsigned char *target, unsigned char 
 cdef bint can_store_entries(Section *section, uint64_t last) noexcept nogil:
     cdef unsigned char *first_at = entry_at(section, section.queue_offset)
     cdef unsigned char *last_at = entry_at(section, last)
-    if first_at <= last_at and <uint64_t>(last_at - first_at) == (last - section.queue_offset) * ENTRY_SIZE:
-        return can_store(first_at, last_at + ENTRY_SIZE - first_at)
+    if first_at <= last_at and <uint64_t>(last_at - first_at) == (last - section.queue_offset) * CONSUME_QUEUE_ENTRY_SIZE:
+        return can_store(first_at, last_at + CONSUME_QUEUE_ENTRY_SIZE - first_at)
     # in two files: to the end of the first, and from the begin of the second
-    return (can_store(first_at, section.entries[0] + section.room[0] * ENTRY_SIZE - first_at)
-            and can_store(section.entries[1], last_at + ENTRY_SIZE - section.entries[1]))
+    return (can_store(first_at, section.entries[0] + section.room[0] * CONSUME_QUEUE_ENTRY_SIZE - first_at)
+            and can_store(section.entries[1], last_at + CONSUME_QUEUE_ENTRY_SIZE - section.entries[1]))
 
 
 cdef void announce(Section *section, uint64_t end) noexcept nogil:

@@ -8,7 +8,7 @@ cdef enum:  # why collecting stopped before the end of the entries or of the log
     NO_MEMORY = 24
     IS_UNREADABLE = 25    # its body cannot be opened
 
-STOPPED = {"END": IS_RECORD, "SHORT": IS_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
+STOPPED = {"END": FOUND_RECORD, "SHORT": FOUND_SHORT, "FULL": IS_FULL, "ELSEWHERE": IS_ELSEWHERE, "GAP": IS_GAP, "OTHER": IS_OTHER}
 
 cdef enum:
     ENTRIES_AHEAD = 12    # entries whose records are prefetched while others are read
@@ -75,13 +75,13 @@ cdef class Collector:
         cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
-        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
-        cdef int found = IS_RECORD
+        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // CONSUME_QUEUE_ENTRY_SIZE
+        cdef int found = FOUND_RECORD
         self._begin(at, count)
         with nogil:
-            while at < count and found == IS_RECORD:
-                found = self._add_entry(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id)
-                at += found == IS_RECORD
+            while at < count and found == FOUND_RECORD:
+                found = self._add_entry(entry + at * CONSUME_QUEUE_ENTRY_SIZE, first + at, name, name_size, queue_id)
+                at += found == FOUND_RECORD
         return self._ended(at, found)
 
     def add_queue(self, bytes entries not None, Py_ssize_t at, int64_t first, bytes topic not None, int32_t queue_id,
@@ -89,18 +89,18 @@ cdef class Collector:
         cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
         cdef const unsigned char *name = <const unsigned char *>PyBytes_AS_STRING(topic)
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
-        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // CONSUME_QUEUE_ENTRY_SIZE
         cdef Py_ssize_t begin = at
         cdef _Range log = _Range(part, base, base, base)
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         self._begin(at, count)
         with nogil:
-            while at < count and found == IS_RECORD:
+            while at < count and found == FOUND_RECORD:
                 if at + ENTRIES_AHEAD < count:
-                    self._expect(log, entry + (at + ENTRIES_AHEAD) * ENTRY_SIZE)
-                found = self._add_listed(entry + at * ENTRY_SIZE, first + at, name, name_size, queue_id, log)
-                at += found == IS_RECORD
-        log.use(get_i64(entry + (at - 1) * ENTRY_SIZE) - get_i64(entry + begin * ENTRY_SIZE) if at > begin else 0)
+                    self._expect(log, entry + (at + ENTRIES_AHEAD) * CONSUME_QUEUE_ENTRY_SIZE)
+                found = self._add_listed(entry + at * CONSUME_QUEUE_ENTRY_SIZE, first + at, name, name_size, queue_id, log)
+                at += found == FOUND_RECORD
+        log.use(get_i64(entry + (at - 1) * CONSUME_QUEUE_ENTRY_SIZE) - get_i64(entry + begin * CONSUME_QUEUE_ENTRY_SIZE) if at > begin else 0)
         return self._ended(at, found)
 
     cdef int _add_entry(self, const unsigned char *entry, int64_t queue_offset, const unsigned char *topic,
@@ -108,7 +108,7 @@ cdef class Collector:
         cdef int64_t offset = get_i64(entry)
         cdef int32_t size = get_i32(entry + E_SIZE)
         if not is_possible(offset, size):
-            return IS_END
+            return FOUND_END
         if self.columns.is_full(topic_size):
             return IS_FULL
         if not (self.columns.put(COLUMN_TOPIC, topic, topic_size)
@@ -119,7 +119,7 @@ cdef class Collector:
         self.columns.put64(COLUMN_COMMIT_LOG_OFFSET, offset)
         self.columns.put32(COLUMN_SIZE, size)
         self.columns.rows += 1
-        return IS_RECORD
+        return FOUND_RECORD
 
     cdef int _add_listed(self, const unsigned char *entry, int64_t queue_offset, const unsigned char *topic,
                          Py_ssize_t topic_size, int32_t queue_id, _Range log) noexcept nogil:
@@ -129,16 +129,16 @@ cdef class Collector:
         cdef Frame frame
         cdef int found
         if not is_possible(offset, size):
-            return IS_END
+            return FOUND_END
         if not self.tags.may_match(get_i64(entry + E_TAGS_CODE)) and not holds_times(topic, topic_size):
-            return IS_RECORD
+            return FOUND_RECORD
         if self.columns.is_full(size):
             return IS_FULL
         if offset < log.base or offset - log.base > log.view.len - size:
             return IS_ELSEWHERE
         record = log.at(offset)
         found = parse(record, size, offset, &frame)
-        if found != IS_RECORD:
+        if found != FOUND_RECORD:
             return found
         if (frame.size != size or get_i64(record + R_QUEUE_OFFSET) != queue_offset
                 or get_i32(record + R_QUEUE_ID) != queue_id or frame.topic_size != topic_size
@@ -200,27 +200,27 @@ cdef class Collector:
             size = get_i32(record) if left >= RECORD_FIXED_SIZE and get_i32(record + R_MAGIC) == RECORD_MAGIC else 0
             if not RECORD_FIXED_SIZE <= size <= left:
                 found = frame_of(record, left, offset, &frame)
-                if found == IS_BLANK:
-                    return file_end, IS_RECORD
+                if found == FOUND_BLANK:
+                    return file_end, FOUND_RECORD
                 return offset, found
             found = self._wants(record, size, &queue)
-            if found == IS_RECORD and queue != NULL:
+            if found == FOUND_RECORD and queue != NULL:
                 if left - size > BYTES_AHEAD + MOST_EXPECTED:
                     expect_read(record + size + BYTES_AHEAD, min(size, <Py_ssize_t>MOST_EXPECTED))
                 if self.columns.is_full(size):
                     return offset, IS_FULL
                 found = parse(record, size, offset, &frame)
-                if found == IS_RECORD and has_entry(record) and get_i64(record + R_QUEUE_OFFSET) != queue.next:
+                if found == FOUND_RECORD and has_entry(record) and get_i64(record + R_QUEUE_OFFSET) != queue.next:
                     met[0] = queue
                     return offset, IS_GAP
-                if found == IS_RECORD:
+                if found == FOUND_RECORD:
                     found = self._add(record, &frame)
-                if found == IS_RECORD:
+                if found == FOUND_RECORD:
                     queue.next += has_entry(record)
-            if found != IS_RECORD:
+            if found != FOUND_RECORD:
                 return offset, found
             offset += size
-        return offset, IS_RECORD
+        return offset, FOUND_RECORD
 
     cdef int _wants(self, const unsigned char *record, Py_ssize_t size, WantedQueue **queue) noexcept nogil:
         """Find the queue of an unchecked record; NULL when the record is not wanted, or the queue is past it."""
@@ -228,12 +228,12 @@ cdef class Collector:
         cdef int64_t number = get_i64(record + R_QUEUE_OFFSET)
         cdef int32_t place
         if topic_at < 0:
-            return BAD_SIZE
+            return FOUND_BAD_SIZE
         place = self.queues.find(record + topic_at, record[topic_at - 1], get_i32(record + R_QUEUE_ID))
         queue[0] = NULL
         if place >= 0 and has_entry(record) and self.wanted[place].next <= number < self.wanted[place].stop:
             queue[0] = &self.wanted[place]
-        return IS_RECORD
+        return FOUND_RECORD
 
     # --- as a broker sends them --------------------------------------------------------------------------
 
@@ -252,21 +252,21 @@ cdef class Collector:
         cdef Py_ssize_t name_size = PyBytes_GET_SIZE(topic)
         cdef Frame frame
         cdef int64_t offset
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         self._begin(at, end)
         with nogil:
-            while at < end and found == IS_RECORD:
+            while at < end and found == FOUND_RECORD:
                 frame.size = get_i32(records + at) if end - at >= RECORD_FIXED_SIZE else 0
                 if not RECORD_FIXED_SIZE <= frame.size <= end - at:
-                    found = IS_SHORT
+                    found = FOUND_SHORT
                     break
                 if self.columns.is_full(frame.size):
                     found = IS_FULL
                     break
                 found = parse_sent(records + at, frame.size, &frame)
-                if found == IS_RECORD and not is_utf8(records + at + frame.properties_at, frame.properties_size):
-                    found = BAD_SIZE  # properties become texts of Arrow
-                if found != IS_RECORD:
+                if found == FOUND_RECORD and not is_utf8(records + at + frame.properties_at, frame.properties_size):
+                    found = FOUND_BAD_SIZE  # properties become texts of Arrow
+                if found != FOUND_RECORD:
                     break
                 offset = get_i64(records + at + R_QUEUE_OFFSET)
                 if (get_i32(records + at + R_QUEUE_ID) != queue_id or frame.topic_size != name_size
@@ -276,7 +276,7 @@ cdef class Collector:
                     found = IS_GAP
                 elif first <= offset < stop:
                     found = self._add(records + at, &frame)
-                if found == IS_RECORD:
+                if found == FOUND_RECORD:
                     first = max(first, min(offset + 1, stop))
                     at += frame.size
         return (*self._ended(at, found), first)
@@ -294,7 +294,7 @@ cdef class Collector:
         if self.looks_for_named:
             find_named(record + frame.properties_at, frame.properties_size, &named)
             if self.tags.count and not self._has_wanted_tag(&named):
-                return IS_RECORD
+                return FOUND_RECORD
         return self.columns.add(record, frame, &named)
 
     cdef int _add_batch(self, const unsigned char *record, Frame *frame) noexcept with gil:
@@ -314,11 +314,11 @@ cdef class Collector:
             while self.batch_next < len(self.batch):
                 message = self.batch[self.batch_next]
                 found = IS_FULL if self.columns.is_full(message.frame.size) else self._add(message.at, &message.frame)
-                if found != IS_RECORD:
+                if found != FOUND_RECORD:
                     return found
                 self.batch_next += 1
             self.batch = None
-            return IS_RECORD
+            return FOUND_RECORD
         except MemoryError:
             return NO_MEMORY
         except Exception as error:

@@ -153,7 +153,7 @@ cdef class Columns:
                 or (self.rows > 0 and self.variable + size > MOST_OFFSET))
 
     cdef int add(self, const unsigned char *record, const Frame *frame, const Named *named) noexcept nogil:
-        """Add a row for a checked record and return IS_RECORD, or return IS_FULL, IS_UNREADABLE or NO_MEMORY."""
+        """Add a row for a checked record and return FOUND_RECORD, or return IS_FULL, IS_UNREADABLE or NO_MEMORY."""
         cdef int32_t flags = get_i32(record + R_SYS_FLAG)
         cdef bint born_v6 = flags & SYS_FLAG_BORN_HOST_V6
         cdef bint store_v6 = flags & SYS_FLAG_STORE_HOST_V6
@@ -168,7 +168,7 @@ cdef class Columns:
             body_size = 0
         elif flags & SYS_FLAG_COMPRESSED and self.columns[COLUMN_VALUE].is_wanted:
             found = self._open(record, frame, &body, &body_size)
-            if found != IS_RECORD:
+            if found != FOUND_RECORD:
                 return found
         self.put64(COLUMN_OFFSET, get_i64(record + R_QUEUE_OFFSET))
         self.put64(COLUMN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + host_at - 8))
@@ -201,7 +201,7 @@ cdef class Columns:
         if self.columns[COLUMN_PROPERTIES].is_wanted:
             done &= self._put_properties(record + frame.properties_at, frame.properties_size)
         self.rows += 1
-        return IS_RECORD if done else NO_MEMORY
+        return FOUND_RECORD if done else NO_MEMORY
 
     cdef int _open(self, const unsigned char *record, const Frame *frame, const unsigned char **body,
                    Py_ssize_t *size) noexcept with gil:
@@ -216,11 +216,11 @@ cdef class Columns:
             return NO_MEMORY
         except Exception as error:
             if self.null_unreadable and isinstance(error, BodyUnreadable):
-                return IS_RECORD
+                return FOUND_RECORD
             return self._fail(record, frame, error)
         body[0] = <const unsigned char *>PyBytes_AS_STRING(self.opened)
         size[0] = PyBytes_GET_SIZE(self.opened)
-        return IS_FULL if self.rows > 0 and self.variable + frame.size + size[0] > MOST_OFFSET else IS_RECORD
+        return IS_FULL if self.rows > 0 and self.variable + frame.size + size[0] > MOST_OFFSET else FOUND_RECORD
 
     cdef int _fail(self, const unsigned char *record, const Frame *frame, error):
         """Note why a record cannot be opened, and where it stands."""

@@ -51,7 +51,7 @@ cdef class Landed:
         cdef Frame frame
         cdef int64_t offset = begin
         with nogil:
-            while offset < part.stop and parse(part.at(offset), part.left(offset), offset, &frame) == IS_RECORD:
+            while offset < part.stop and parse(part.at(offset), part.left(offset), offset, &frame) == FOUND_RECORD:
                 self.note(part.at(offset), &frame)
                 offset += frame.size
         return offset
@@ -140,7 +140,7 @@ cdef const unsigned char *fill_chunk(_Committer committer, _Staging staging, con
                                      const unsigned char *end, const unsigned char *digits,
                                      const LandedPart *part) except NULL:
     """Copy the next staged records that have not landed, and write their unique keys; return where the rest begins."""
-    cdef Py_ssize_t most_bytes = min(<Py_ssize_t>MOST_CHUNK_BYTES, <Py_ssize_t>committer.log_file_bytes - BLANK_SIZE)
+    cdef Py_ssize_t most_bytes = min(<Py_ssize_t>MOST_CHUNK_BYTES, <Py_ssize_t>committer.log_file_bytes - BLANK_RECORD_SIZE)
     cdef int most_records = <int>min(<uint64_t>MOST_CHUNK_RECORDS, committer.entries_per_file)
     cdef unsigned char *record
     cdef int64_t row
@@ -150,8 +150,8 @@ cdef const unsigned char *fill_chunk(_Committer committer, _Staging staging, con
         size = get_i32(at + STAGED_PREFIX_SIZE) if end - at > STAGED_PREFIX_SIZE + RECORD_FIXED_SIZE else 0
         if size < RECORD_FIXED_SIZE + UNIQUE_PROPERTY_SIZE + CRC_PROPERTY_SIZE or size > end - at - STAGED_PREFIX_SIZE:
             raise ValueError("a run of staged records ends before its last record does")
-        if <Py_ssize_t>size + BLANK_SIZE > <Py_ssize_t>committer.log_file_bytes:
-            raise BodyTooLarge(f"a record of {size} bytes; one commit log file holds {committer.log_file_bytes - BLANK_SIZE}")
+        if <Py_ssize_t>size + BLANK_RECORD_SIZE > <Py_ssize_t>committer.log_file_bytes:
+            raise BodyTooLarge(f"a record of {size} bytes; one commit log file holds {committer.log_file_bytes - BLANK_RECORD_SIZE}")
         row = get_i64(at + STAGED_ROW)
         if part == NULL or not 0 <= row < part.rows or not part.bits[row >> 3] >> (row & 7) & 1:
             if staging.section.plan.count and <Py_ssize_t>staging.section.plan.size + size > most_bytes:

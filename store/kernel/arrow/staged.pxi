@@ -66,7 +66,7 @@ cdef class Stager:
         self.topics = {}
         self.part = part
         self.max_body_bytes = max_body_bytes
-        self.max_record_bytes = log_file_bytes - BLANK_SIZE
+        self.max_record_bytes = log_file_bytes - BLANK_RECORD_SIZE
         memcpy(self.born_host, PyBytes_AS_STRING(born_host), 8)
         memcpy(self.store_host, PyBytes_AS_STRING(store_host), 8)
         if topic is not None:

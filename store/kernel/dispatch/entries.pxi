@@ -63,7 +63,7 @@ cdef class Dispatcher:
         cdef _Range part = _Range(buffer, base, start, stop)
         cdef Frame frame
         cdef int64_t offset = start
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         self.use_files(max(0, part.stop - start))
         while True:
             with nogil:
@@ -78,12 +78,12 @@ cdef class Dispatcher:
         """Walk over valid records to the first that is not valid; compare entries up to the first that is not right."""
         cdef const unsigned char *record
         cdef QueueTarget *target
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         cdef int64_t number
         while offset < part.stop:
             record = part.at(offset)
             found = parse(record, part.left(offset), offset, frame)
-            if found != IS_RECORD:
+            if found != FOUND_RECORD:
                 break
             if self.all_right and has_entry(record):
                 target = self.find(record, frame)
@@ -91,7 +91,7 @@ cdef class Dispatcher:
                 if not self.is_open(target, number):
                     found = NO_FILE
                     break
-                if is_entry_of(target.entries + (number - target.first_entry) * ENTRY_SIZE, record, frame, offset):
+                if is_entry_of(target.entries + (number - target.first_entry) * CONSUME_QUEUE_ENTRY_SIZE, record, frame, offset):
                     target.end = max(target.end, number + 1)
                 else:
                     self.all_right = False
@@ -142,7 +142,7 @@ cdef class Dispatcher:
         frame.size = 0
         while offset < part.stop:
             record = part.at(offset)
-            if frame_of(record, part.left(offset), offset, frame) != IS_RECORD:
+            if frame_of(record, part.left(offset), offset, frame) != FOUND_RECORD:
                 frame.size = 0
                 return offset
             if has_entry(record):
@@ -152,7 +152,7 @@ cdef class Dispatcher:
                     return offset
                 if number != target.end and not has_our_crc(record, frame):
                     return offset
-                self.write(target.entries + (number - target.first_entry) * ENTRY_SIZE, record, frame, offset)
+                self.write(target.entries + (number - target.first_entry) * CONSUME_QUEUE_ENTRY_SIZE, record, frame, offset)
                 if number + 1 > target.end:
                     target.end = number + 1
             self.records += 1
@@ -160,12 +160,12 @@ cdef class Dispatcher:
         return offset
 
     cdef void write(self, unsigned char *at, const unsigned char *record, Frame *frame, int64_t offset) noexcept nogil:
-        cdef unsigned char entry[ENTRY_SIZE]
+        cdef unsigned char entry[CONSUME_QUEUE_ENTRY_SIZE]
         put_i64(entry, offset)
         put_i32(entry + E_SIZE, <int32_t>frame.size)
         put_i64(entry + E_TAGS_CODE, tags_code_of(record, frame))
-        if memcmp(at, entry, ENTRY_SIZE) != 0:
-            memcpy(at, entry, ENTRY_SIZE)
+        if memcmp(at, entry, CONSUME_QUEUE_ENTRY_SIZE) != 0:
+            memcpy(at, entry, CONSUME_QUEUE_ENTRY_SIZE)
             self.entries_written += 1
 
     cdef QueueTarget *find(self, const unsigned char *record, Frame *frame) noexcept nogil:
@@ -203,8 +203,8 @@ cdef class Dispatcher:
                 raise ValueError(f"queue offset {found} cannot be believed in place of {queue_offset}")
             return found
         mapping, first_entry = found
-        target.room = min(self.entries_per_file, <int64_t>mapping.reserved // ENTRY_SIZE) if writes else self.entries_per_file
-        if not 0 <= queue_offset - first_entry < target.room or mapping.size < self.entries_per_file * ENTRY_SIZE:
+        target.room = min(self.entries_per_file, <int64_t>mapping.reserved // CONSUME_QUEUE_ENTRY_SIZE) if writes else self.entries_per_file
+        if not 0 <= queue_offset - first_entry < target.room or mapping.size < self.entries_per_file * CONSUME_QUEUE_ENTRY_SIZE:
             raise ValueError(f"a file of {mapping.size} bytes from entry {first_entry} on does not hold {queue_offset}")
         self.mappings[number] = mapping
         use(mapping, mapping.size)

@@ -1,28 +1,7 @@
 # --- the index: records by their keys ---------------------------------------------------------------------------------
 
 cdef enum:
-    # index file header
-    I_BEGIN_TIMESTAMP = 0
-    I_END_TIMESTAMP = 8
-    I_BEGIN_OFFSET = 16
-    I_END_OFFSET = 24
-    I_SLOTS_USED = 32
-    I_NEXT_NUMBER = 36
-    INDEX_HEADER_SIZE = 40
-    # index entry
-    X_COMMIT_LOG_OFFSET = 4
-    X_SECONDS = 12
-    X_PREVIOUS = 16
-    INDEX_ENTRY_SIZE = 20
     FOUND_AT_ONCE = 64
-
-LAYOUT.update({
-    "index.begin_timestamp": I_BEGIN_TIMESTAMP, "index.end_timestamp": I_END_TIMESTAMP,
-    "index.begin_offset": I_BEGIN_OFFSET, "index.end_offset": I_END_OFFSET, "index.slots_used": I_SLOTS_USED,
-    "index.next_number": I_NEXT_NUMBER, "index.size_of": INDEX_HEADER_SIZE,
-    "index_entry.commit_log_offset": X_COMMIT_LOG_OFFSET, "index_entry.seconds": X_SECONDS,
-    "index_entry.previous": X_PREVIOUS, "index_entry.size_of": INDEX_ENTRY_SIZE,
-})
 
 
 cdef struct IndexFile:
@@ -220,7 +199,7 @@ def index_records(buffer, int64_t base, int64_t start, int64_t stop, Mapping ind
     target.entries = entries
     with nogil:
         while offset < part.stop:
-            if frame_of(part.at(offset), part.left(offset), offset, &frame) != IS_RECORD:
+            if frame_of(part.at(offset), part.left(offset), offset, &frame) != FOUND_RECORD:
                 break
             if (get_i32(part.at(offset) + R_SYS_FLAG) & TRANSACTION_BITS) != TRANSACTION_ROLLBACK:
                 if not put_keys(&target, part.at(offset), &frame, offset, &done):

@@ -24,24 +24,24 @@ def key_and_body_size(ReceivedMessage message not None):
 def note_latest(dict latest not None, Py_ssize_t most, bytes entries not None, Py_ssize_t at, int64_t first,
                 bytes topic not None, int32_t queue_id, part, int64_t base):
     cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
-    cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // CONSUME_QUEUE_ENTRY_SIZE
     cdef Py_ssize_t size, without_key = 0
     cdef int64_t offset
     cdef _Range log = _Range(part, base, base, base)
     cdef const unsigned char *record
     cdef Frame frame
-    cdef int found = IS_RECORD
+    cdef int found = FOUND_RECORD
     if not 0 <= at <= count:
         raise ValueError(f"entry {at} is not among {count}")
     while at < count:
-        offset, size = get_i64(entry + at * ENTRY_SIZE), get_i32(entry + at * ENTRY_SIZE + E_SIZE)
+        offset, size = get_i64(entry + at * CONSUME_QUEUE_ENTRY_SIZE), get_i32(entry + at * CONSUME_QUEUE_ENTRY_SIZE + E_SIZE)
         if not is_possible(offset, size):
-            return at, IS_END, without_key
+            return at, FOUND_END, without_key
         if offset < log.base or offset - log.base > log.view.len - size:
             return at, IS_ELSEWHERE, without_key
         record = log.at(offset)
         found = parse(record, size, offset, &frame)
-        if found != IS_RECORD:
+        if found != FOUND_RECORD:
             return at, found, without_key
         if (frame.size != size or get_i64(record + R_QUEUE_OFFSET) != first + at or get_i32(record + R_QUEUE_ID) != queue_id
                 or frame.topic_size != PyBytes_GET_SIZE(topic)
@@ -55,4 +55,4 @@ def note_latest(dict latest not None, Py_ssize_t most, bytes entries not None, P
         else:
             latest[key] = offset
         at += 1
-    return at, IS_RECORD, without_key
+    return at, FOUND_RECORD, without_key

@@ -50,7 +50,7 @@ cdef class Matcher:
         cdef _Range part = _Range(buffer, base, base, stop)
         cdef Frame frame
         cdef int64_t offset = base
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         while True:
             with nogil:
                 offset, found = self.walk_on(part, offset, &frame)
@@ -62,11 +62,11 @@ cdef class Matcher:
         """Walk over valid records to the first that is not valid, or that needs entries which were not read."""
         cdef const unsigned char *record
         cdef int32_t queue
-        cdef int found = IS_RECORD
+        cdef int found = FOUND_RECORD
         while offset < part.stop:
             record = part.at(offset)
             found = parse(record, part.left(offset), offset, frame)
-            if found != IS_RECORD:
+            if found != FOUND_RECORD:
                 break
             if has_entry(record):
                 queue = self.queues.find(record + frame.topic_at, frame.topic_size, get_i32(record + R_QUEUE_ID))
@@ -85,7 +85,7 @@ cdef class Matcher:
         if number == match.matched_to:
             if not 0 <= number - match.first_entry < match.room:
                 return False
-            if is_entry_of(match.entries + (number - match.first_entry) * ENTRY_SIZE, record, frame, offset):
+            if is_entry_of(match.entries + (number - match.first_entry) * CONSUME_QUEUE_ENTRY_SIZE, record, frame, offset):
                 match.matched_to = number + 1
                 return True
         match.is_matching = False
@@ -109,7 +109,7 @@ cdef class Matcher:
             raise TypeError(f"the entries of a queue are bytes, not {content!r:.80}")
         self.read[queue] = content
         match.entries = <const unsigned char *>PyBytes_AS_STRING(content)
-        match.first_entry, match.room = number, len(<bytes>content) // ENTRY_SIZE
+        match.first_entry, match.room = number, len(<bytes>content) // CONSUME_QUEUE_ENTRY_SIZE
         match.is_matching = match.room > 0
         return 0
 
@@ -174,7 +174,7 @@ def keys_right_to(buffer, int64_t base, int64_t begin, Mapping index not None, i
                 if not base <= offset < part.stop:
                     break
                 if offset != parsed:
-                    if parse(part.at(offset), part.left(offset), offset, &frame) != IS_RECORD:
+                    if parse(part.at(offset), part.left(offset), offset, &frame) != FOUND_RECORD:
                         break
                     parsed = offset
                 if not has_key(part.at(offset), &frame, get_i32(entry)):

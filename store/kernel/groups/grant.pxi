@@ -53,11 +53,11 @@ cdef class QueueGrant:
         reader.compacted = compacted
         reader.damaged = []
         self._acknowledge(NULL, 0, COUNT_HANDLED)  # finishes a move that a dead owner left half done
-        self.next_offset = load64(self.slot + G_COMMITTED)
+        self.next_offset = load64(self.slot + G_COMMITTED_OFFSET)
 
     @property
     def committed_offset(self):
-        return load64(self.slot + G_COMMITTED)
+        return load64(self.slot + G_COMMITTED_OFFSET)
 
     @property
     def max_offset(self):
@@ -126,7 +126,7 @@ cdef class QueueGrant:
         cdef int outcome
         if load64(self.slot + G_EPOCH) != self.epoch:
             return messages
-        if load64(self.slot + G_COMMITTED) < low:
+        if load64(self.slot + G_COMMITTED_OFFSET) < low:
             if not self._expire(low, offset):
                 return messages
             offset = max(offset, low)
@@ -161,7 +161,7 @@ cdef class QueueGrant:
 
     cdef inline uint64_t _window_end(self, uint64_t span) noexcept:
         """Where taking ends: at the last message, or ``span`` behind the committed offset."""
-        return min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED) + span)
+        return min(load64(self.queue_slot + Q_MAX_OFFSET), load64(self.slot + G_COMMITTED_OFFSET) + span)
 
     cdef int _next(self, uint64_t *offset, uint64_t span, list messages) except -1:
         """Put the message at an offset into ``messages``, or say why not."""
@@ -193,7 +193,7 @@ cdef class QueueGrant:
         """Move an offset whose message is not there behind what retention has removed, or to the compacted file."""
         cdef uint64_t low = self.reader.oldest()
         if low <= offset[0] and not self.reader.is_in_compacted(offset[0]):
-            self.reader.damage(offset[0], entry, BAD_OFFSET)  # an entry between good ones is damaged
+            self.reader.damage(offset[0], entry, FOUND_BAD_OFFSET)  # an entry between good ones is damaged
             return UNWANTED
         if low > offset[0] and not self._expire(low, offset[0]):
             return REVOKED
@@ -338,7 +338,7 @@ cdef class QueueGrant:
         skip.slot = self.slot
         skip.me = self.shared.me
         skip.epoch = self.epoch
-        skip.entry = mapping.address + (offset[0] - first) * ENTRY_SIZE
+        skip.entry = mapping.address + (offset[0] - first) * CONSUME_QUEUE_ENTRY_SIZE
         skip.codes = self.reader.tags.codes
         skip.code_count = self.reader.tags.count
         skip.log_begin = log_begin
@@ -349,7 +349,7 @@ cdef class QueueGrant:
         if failure == EBUSY or failure == 0 and skip.offset - offset[0] >= skip.span:
             with nogil:
                 failure = skip_unwanted(&skip, AT_LENGTH, self.timeout_ns)
-        touch(mapping, (offset[0] - first) * ENTRY_SIZE, (skip.offset - offset[0]) * ENTRY_SIZE)
+        touch(mapping, (offset[0] - first) * CONSUME_QUEUE_ENTRY_SIZE, (skip.offset - offset[0]) * CONSUME_QUEUE_ENTRY_SIZE)
         self.skipped += skip.offset - offset[0]
         offset[0] = skip.offset
         if failure and failure != ESTALE:

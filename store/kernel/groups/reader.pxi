@@ -50,8 +50,8 @@ cdef class _QueueReader:
                 return 0
             self.queue_file = borrowed(provided)
             mapping = provided[0]
-        touch(mapping, (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE, ENTRY_SIZE)
-        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * ENTRY_SIZE
+        touch(mapping, (offset - <uint64_t>self.queue_file[1]) * CONSUME_QUEUE_ENTRY_SIZE, CONSUME_QUEUE_ENTRY_SIZE)
+        at = mapping.address + (offset - <uint64_t>self.queue_file[1]) * CONSUME_QUEUE_ENTRY_SIZE
         entry.commit_log_offset = get_i64(at)
         entry.size = get_i32(at + E_SIZE)
         entry.tags_code = get_i64(at + E_TAGS_CODE)
@@ -89,24 +89,24 @@ cdef class _QueueReader:
         """
         cdef Frame frame
         cdef bytes record
-        cdef int found = IS_SHORT
+        cdef int found = FOUND_SHORT
         cdef const unsigned char *at
         cdef Mapping mapping
         if (entry.size < RECORD_FIXED_SIZE or entry.commit_log_offset < 0
                 or entry.commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - entry.size):
-            return self.damage(offset, entry, BAD_OFFSET)  # the entry: there is no such record
+            return self.damage(offset, entry, FOUND_BAD_OFFSET)  # the entry: there is no such record
         try:
             mapping = self.log_of(entry.commit_log_offset)
         except FileNotFoundError:
-            return self.damage(offset, entry, IS_END)
+            return self.damage(offset, entry, FOUND_END)
         if mapping is None:
             return _GONE
         record = self.record_of(mapping, entry)
         at = <const unsigned char *>PyBytes_AS_STRING(record)
-        found = parse(at, entry.size, entry.commit_log_offset, &frame) if PyBytes_GET_SIZE(record) else BAD_SIZE
-        if found == IS_RECORD and not self.is_of_entry(at, &frame, offset, entry):
-            found = BAD_OFFSET
-        if found != IS_RECORD:
+        found = parse(at, entry.size, entry.commit_log_offset, &frame) if PyBytes_GET_SIZE(record) else FOUND_BAD_SIZE
+        if found == FOUND_RECORD and not self.is_of_entry(at, &frame, offset, entry):
+            found = FOUND_BAD_OFFSET
+        if found != FOUND_RECORD:
             if entry.commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):
                 return _GONE
             return self.damage(offset, entry, found)

@@ -1,31 +1,7 @@
 # --- running: what each handler thread runs and how long, also for the time when the handler has killed its process ---
 
 cdef enum:
-    # running slot
-    U_MEMBER = 0
-    U_INCARNATION = 8
-    U_QUEUE_OFFSET = 16
-    U_LAST_OFFSET = 24
-    U_ATTEMPT = 32
-    U_GROUP_QUEUE = 40
-    U_PID = 44
-    U_BEGAN = 48
-    RUNNING_SIZE = 64
-    # handling slot
-    W_HANDLED_TIME = 264
-    W_FAILED_TIME = 416
-    W_WAITED_TIME = 568
-    HANDLING_SIZE = 768
-    HISTOGRAM_WORDS = 19
-    BOUNDS = 17
-
-LAYOUT.update({
-    "running.member": U_MEMBER, "running.incarnation": U_INCARNATION, "running.queue_offset": U_QUEUE_OFFSET,
-    "running.last_offset": U_LAST_OFFSET, "running.attempt": U_ATTEMPT, "running.group_queue": U_GROUP_QUEUE,
-    "running.pid": U_PID, "running.began": U_BEGAN, "running.size_of": RUNNING_SIZE,
-    "handling.handled_time": W_HANDLED_TIME, "handling.failed_time": W_FAILED_TIME,
-    "handling.waited_time": W_WAITED_TIME, "handling.size_of": HANDLING_SIZE, "HISTOGRAM_WORDS": HISTOGRAM_WORDS,
-})
+    BOUNDS = HISTOGRAM_WORDS - 2
 
 cdef uint64_t BOUNDS_NS[BOUNDS]
 
@@ -82,9 +58,9 @@ cdef class Running:
     cdef Histogram waited_time
 
     def __init__(self, Mapping shared not None, Py_ssize_t at, Py_ssize_t handling_at=0):
-        if at < 0 or at % 8 or at > shared.size - RUNNING_SIZE:
+        if at < 0 or at % 8 or at > shared.size - RUNNING_SLOT_SIZE:
             raise ValueError(f"byte {at} cannot be that of a running slot in {shared.size}")
-        if handling_at < 0 or handling_at % 8 or handling_at > shared.size - HANDLING_SIZE:
+        if handling_at < 0 or handling_at % 8 or handling_at > shared.size - HANDLING_SLOT_SIZE:
             raise ValueError(f"byte {handling_at} cannot be that of a handling slot in {shared.size}")
         self.shared = shared
         self.slot = shared.address + at
@@ -177,10 +153,10 @@ def running_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, u
     cdef Py_ssize_t number
     cdef const unsigned char *slot
     cdef list found = []
-    if table_at < 0 or count < 0 or table_at + count * RUNNING_SIZE > shared.size:
+    if table_at < 0 or count < 0 or table_at + count * RUNNING_SLOT_SIZE > shared.size:
         raise ValueError(f"{count} running slots from byte {table_at} on are not inside {shared.size}")
     for number in range(count):
-        slot = shared.address + table_at + number * RUNNING_SIZE
+        slot = shared.address + table_at + number * RUNNING_SLOT_SIZE
         if load64(slot + U_ATTEMPT) and load32(slot + U_GROUP_QUEUE) == group_queue and load64(slot + U_MEMBER):
             found.append(number)
     return found

@@ -111,7 +111,7 @@ cdef void count_marked(unsigned char *slot) noexcept nogil:
 
     The group has finished as many messages as lie below the committed offset and have a bit. So many must be counted.
     """
-    cdef uint64_t finished = load64(slot + G_COMMITTED)
+    cdef uint64_t finished = load64(slot + G_COMMITTED_OFFSET)
     cdef uint64_t counted = load64(slot + G_COUNTED_FROM)
     cdef int number
     for number in range(ACK_WINDOW // 64):
@@ -124,7 +124,7 @@ cdef void count_marked(unsigned char *slot) noexcept nogil:
 cdef void settle_advance(unsigned char *slot) noexcept nogil:
     """Finish moving ``committed_offset``: clear the bits it passes, then move it. A second time changes nothing."""
     cdef uint64_t target = load64(slot + G_ADVANCE_TO)
-    cdef uint64_t offset = max(load64(slot + G_COMMITTED), target - min(target, <uint64_t>ACK_WINDOW))
+    cdef uint64_t offset = max(load64(slot + G_COMMITTED_OFFSET), target - min(target, <uint64_t>ACK_WINDOW))
     cdef unsigned char *word
     cdef uint64_t bits
     while offset < target:
@@ -134,7 +134,7 @@ cdef void settle_advance(unsigned char *slot) noexcept nogil:
     reach_point(AT_ACK_CLEARED)
     if load64(slot + G_HELD_OFFSET) <= target:
         store64(slot + G_HELD_OFFSET, 0)
-    store64(slot + G_COMMITTED, target)
+    store64(slot + G_COMMITTED_OFFSET, target)
 
 
 cdef unsigned char *word_of(const unsigned char *slot, uint64_t offset) noexcept nogil:
@@ -156,7 +156,7 @@ cdef bint is_acknowledged(const unsigned char *slot, uint64_t offset) noexcept n
 
 cdef void settle_dead_advance(unsigned char *slot) noexcept nogil:
     """Finish a move whose owner died in the middle of it."""
-    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED):
+    if load64(slot + G_ADVANCE_TO) != load64(slot + G_COMMITTED_OFFSET):
         settle_advance(slot)
 
 
@@ -186,7 +186,7 @@ cdef int acknowledge_section(unsigned char *slot, void *what) noexcept nogil:
         return 0
     settle_dead_advance(slot)
     reach_point(AT_ACK_LOCKED)
-    committed = load64(slot + G_COMMITTED)
+    committed = load64(slot + G_COMMITTED_OFFSET)
     count_as(slot, marking.why)
     for number in range(marking.count):
         offset = marking.offsets[number]
@@ -215,7 +215,7 @@ cdef int skip_section(unsigned char *slot, uint64_t epoch, uint64_t offset, uint
         return 0
     settle_dead_advance(slot)
     reach_point(AT_ACK_LOCKED)
-    committed = load64(slot + G_COMMITTED)
+    committed = load64(slot + G_COMMITTED_OFFSET)
     if end > committed + ACK_WINDOW:
         return 2
     offset = max(offset, committed)
@@ -238,7 +238,7 @@ cdef int expire_section(unsigned char *slot, void *what) noexcept nogil:
     if expiry.epoch != load64(slot + G_EPOCH):
         return 0
     settle_dead_advance(slot)
-    committed = load64(slot + G_COMMITTED)
+    committed = load64(slot + G_COMMITTED_OFFSET)
     if committed >= expiry.low:
         return 1
     start = max(expiry.start, committed)
@@ -323,7 +323,7 @@ cdef int commit_section(unsigned char *slot, void *what) noexcept nogil:
         return 2
     settle_dead_advance(slot)
     reach_point(AT_ACK_LOCKED)
-    committed = load64(slot + G_COMMITTED)
+    committed = load64(slot + G_COMMITTED_OFFSET)
     if position.offset < committed:
         count_as(slot, COUNT_MOVED)
         move_back(slot, committed, position.offset)
@@ -346,7 +346,7 @@ cdef void move_back(unsigned char *slot, uint64_t committed, uint64_t target) no
     reach_point(AT_ACK_CLEARED)
     while committed > target:
         committed -= min(committed - target, <uint64_t>ACK_WINDOW)
-        store64(slot + G_COMMITTED, committed)
+        store64(slot + G_COMMITTED_OFFSET, committed)
         reach_point(AT_COMMIT_HALF_BACK)
         store64(slot + G_ADVANCE_TO, committed)
 

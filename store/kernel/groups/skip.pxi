@@ -26,10 +26,10 @@ cdef bint is_any_wanted(const Skip *skip, const unsigned char *entry, int count)
     cdef int number, code
     for code in range(skip.code_count):
         for number in range(count):
-            found |= get_i32(entry + number * ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
+            found |= get_i32(entry + number * CONSUME_QUEUE_ENTRY_SIZE + E_TAGS_CODE + 4) == skip.codes[code]
     if skip.log_begin:
         for number in range(count):
-            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin
+            found |= <uint64_t>get_i64(entry + number * CONSUME_QUEUE_ENTRY_SIZE) < skip.log_begin
     return found
 
 
@@ -41,10 +41,10 @@ cdef uint64_t first_wanted(const Skip *skip, uint64_t end) noexcept nogil:
     cdef const unsigned char *entry = skip.entry
     cdef uint64_t left = end - skip.offset
     while left >= ENTRIES_AT_ONCE and not is_any_wanted(skip, entry, ENTRIES_AT_ONCE):
-        entry += ENTRIES_AT_ONCE * ENTRY_SIZE
+        entry += ENTRIES_AT_ONCE * CONSUME_QUEUE_ENTRY_SIZE
         left -= ENTRIES_AT_ONCE
     while left > 0 and not is_any_wanted(skip, entry, 1):
-        entry += ENTRY_SIZE
+        entry += CONSUME_QUEUE_ENTRY_SIZE
         left -= 1
     return end - left
 
@@ -59,7 +59,7 @@ cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogi
     cdef int failure, outcome
     while slices > 0 and skip.offset < skip.end:
         slices -= 1
-        end = min(skip.end, load64(skip.slot + G_COMMITTED) + skip.span)
+        end = min(skip.end, load64(skip.slot + G_COMMITTED_OFFSET) + skip.span)
         if end <= skip.offset:
             return 0
         wanted = first_wanted(skip, end)
@@ -77,7 +77,7 @@ cdef int skip_unwanted(Skip *skip, int slices, int64_t timeout_ns) noexcept nogi
         if outcome != 1:
             return ESTALE
         reach_point(AT_ACK_FINISHED)
-        skip.entry += (wanted - skip.offset) * ENTRY_SIZE
+        skip.entry += (wanted - skip.offset) * CONSUME_QUEUE_ENTRY_SIZE
         skip.offset = wanted
         if wanted < end:
             return 0

@@ -1,23 +1,5 @@
 # --- the record: where its parts stand, and whether it is whole -------------------------------------------------------
 
-cdef enum:  # what stands at a position: FOUND in store/layout.py
-    IS_RECORD = 0
-    IS_BLANK = 1
-    IS_END = 2           # zeros: nothing was written here
-    IS_SHORT = 3         # the bytes end before the record does
-    BAD_MAGIC = 4
-    BAD_SIZE = 5         # sizes do not add up, or a number is negative
-    BAD_OFFSET = 6
-    BAD_BODY_CRC = 7
-    BAD_CRC = 8
-    BAD_TOPIC = 9        # a topic names a directory: a record must not reach outside of the store
-
-LAYOUT.update({
-    "found.RECORD": IS_RECORD, "found.BLANK": IS_BLANK, "found.END": IS_END, "found.SHORT": IS_SHORT,
-    "found.BAD_MAGIC": BAD_MAGIC, "found.BAD_SIZE": BAD_SIZE, "found.BAD_OFFSET": BAD_OFFSET,
-    "found.BAD_BODY_CRC": BAD_BODY_CRC, "found.BAD_CRC": BAD_CRC, "found.BAD_TOPIC": BAD_TOPIC,
-})
-
 cdef unsigned char TOPIC_BYTES[256]  # 1 for each byte that RocketMQ allows in a topic (TopicValidator)
 memset(TOPIC_BYTES, 0, 256)
 for _allowed in bytearray(b"%|_-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"):
@@ -143,62 +125,62 @@ cdef inline int sizes_of(const unsigned char *at, Py_ssize_t available, int32_t 
     """
     cdef Py_ssize_t position
     cdef int32_t magic
-    if available < BLANK_SIZE:
-        return IS_SHORT if available > 0 else IS_END
+    if available < BLANK_RECORD_SIZE:
+        return FOUND_SHORT if available > 0 else FOUND_END
     frame.size = get_i32(at)
     magic = get_i32(at + R_MAGIC)
     if magic == BLANK_MAGIC:
-        return IS_BLANK
+        return FOUND_BLANK
     if magic == 0 and frame.size == 0:
-        return IS_END
+        return FOUND_END
     if magic != expected:
-        return BAD_MAGIC
+        return FOUND_BAD_MAGIC
     if frame.size < RECORD_FIXED_SIZE:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     if frame.size > available:
-        return IS_SHORT
+        return FOUND_SHORT
     position = R_BODY_SIZE + header_shift(at)
     if position + 7 > frame.size:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     frame.body_size = get_i32(at + position)
     frame.body_at = position + 4
     if frame.body_size < 0 or frame.body_at + frame.body_size + 3 > frame.size:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     position = frame.body_at + frame.body_size
     if expected == RECORD_MAGIC:
         frame.topic_size = at[position]
         frame.topic_at = position + 1
         if frame.topic_size > 127:
-            return BAD_SIZE
+            return FOUND_BAD_SIZE
     else:
         frame.topic_size = get_i16(at + position)
         frame.topic_at = position + 2
     if frame.topic_size < 0 or frame.topic_at + frame.topic_size + 2 > frame.size:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     position = frame.topic_at + frame.topic_size
     frame.properties_size = get_i16(at + position)
     frame.properties_at = position + 2
     if frame.properties_size < 0 or frame.properties_at + frame.properties_size != frame.size:
-        return BAD_SIZE
-    return IS_RECORD
+        return FOUND_BAD_SIZE
+    return FOUND_RECORD
 
 
 cdef int frame_of(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
     """Tell what stands at ``at`` by everything but the CRC; fill ``frame`` when it is a record."""
     cdef int found = sizes_of(at, available, RECORD_MAGIC, frame)
     cdef Py_ssize_t number
-    if found != IS_RECORD:
+    if found != FOUND_RECORD:
         return found
     if get_i64(at + R_COMMIT_LOG_OFFSET) != commit_log_offset:
-        return BAD_OFFSET
+        return FOUND_BAD_OFFSET
     if get_i32(at + R_QUEUE_ID) < 0 or get_i64(at + R_QUEUE_OFFSET) < 0:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     if frame.topic_size == 0:
-        return BAD_TOPIC
+        return FOUND_BAD_TOPIC
     for number in range(frame.topic_size):
         if not TOPIC_BYTES[at[frame.topic_at + number]]:
-            return BAD_TOPIC
-    return IS_RECORD
+            return FOUND_BAD_TOPIC
+    return FOUND_RECORD
 
 
 cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log_offset, Frame *frame) noexcept nogil:
@@ -206,16 +188,16 @@ cdef int parse(const unsigned char *at, Py_ssize_t available, int64_t commit_log
     cdef uint32_t body_crc
     cdef int has_crc
     cdef int found = frame_of(at, available, commit_log_offset, frame)
-    if found != IS_RECORD:
+    if found != FOUND_RECORD:
         return found
     has_crc = check_crc_property(at, frame.size) if frame.properties_size >= CRC_PROPERTY_SIZE else 0
     if has_crc:
-        return IS_RECORD if has_crc > 0 else BAD_CRC
+        return FOUND_RECORD if has_crc > 0 else FOUND_BAD_CRC
     if (memchr(at + frame.properties_at, 0, frame.properties_size) != NULL
             or not is_utf8(at + frame.properties_at, frame.properties_size)):
-        return BAD_SIZE  # torn behind the body: without our CRC a record protects its body only
+        return FOUND_BAD_SIZE  # torn behind the body: without our CRC a record protects its body only
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
-    return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
+    return FOUND_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else FOUND_BAD_BODY_CRC
 
 
 cdef int parse_sent(const unsigned char *at, Py_ssize_t available, Frame *frame) noexcept nogil:
@@ -225,16 +207,16 @@ cdef int parse_sent(const unsigned char *at, Py_ssize_t available, Frame *frame)
     the broker puts another topic and queue into the record, and leaves ``__CRC32#`` as it was.
     """
     cdef uint32_t body_crc
-    cdef bint is_long = available >= BLANK_SIZE and get_i32(at + R_MAGIC) == LONG_TOPIC_MAGIC
+    cdef bint is_long = available >= BLANK_RECORD_SIZE and get_i32(at + R_MAGIC) == LONG_TOPIC_MAGIC
     cdef int found = sizes_of(at, available, LONG_TOPIC_MAGIC, frame) if is_long else sizes_of(at, available, RECORD_MAGIC, frame)
-    if found != IS_RECORD:
+    if found != FOUND_RECORD:
         return found
     if get_i32(at + R_QUEUE_ID) < 0 or get_i64(at + R_QUEUE_OFFSET) < 0 or get_i64(at + R_COMMIT_LOG_OFFSET) < 0:
-        return BAD_SIZE
+        return FOUND_BAD_SIZE
     if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):
-        return BAD_TOPIC
+        return FOUND_BAD_TOPIC
     body_crc = rmq_crc32(0, at + frame.body_at, frame.body_size) & 0x7FFFFFFF if frame.body_size else 0
-    return IS_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else BAD_BODY_CRC
+    return FOUND_RECORD if body_crc == <uint32_t>get_i32(at + R_BODY_CRC) else FOUND_BAD_BODY_CRC
 
 
 cdef int reconsume_times_at(const unsigned char *record) noexcept nogil:
@@ -242,7 +224,7 @@ cdef int reconsume_times_at(const unsigned char *record) noexcept nogil:
 
 
 cdef int prepared_offset_at(const unsigned char *record) noexcept nogil:
-    return R_PREPARED_OFFSET + header_shift(record)
+    return R_PREPARED_TRANSACTION_OFFSET + header_shift(record)
 
 
 cdef int attempt_of(const unsigned char *record) noexcept nogil:

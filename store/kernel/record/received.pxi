@@ -246,12 +246,12 @@ def _again(bytes record not None, object queue, int attempt, bint delivered=Fals
            int64_t max_opened_body_bytes=DEFAULT_LIMIT):
     cdef Frame frame
     cdef const unsigned char *at = <const unsigned char *>PyBytes_AS_STRING(record)
-    cdef int found = IS_SHORT
+    cdef int found = FOUND_SHORT
     if PyBytes_GET_SIZE(record) >= RECORD_FIXED_SIZE:
         found = parse(at, PyBytes_GET_SIZE(record), get_i64(at + R_COMMIT_LOG_OFFSET), &frame)
-        if found != IS_RECORD:
+        if found != FOUND_RECORD:
             found = parse_sent(at, PyBytes_GET_SIZE(record), &frame)
-    if found != IS_RECORD:
+    if found != FOUND_RECORD:
         raise ValueError(f"not a record: outcome {found}")
     return received(record, 0, &frame, queue, attempt, delivered).limited_to(max_opened_body_bytes)
 
@@ -268,7 +268,7 @@ def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=
             raise ValueError(f"position {position} is not inside {view.len} bytes")
         at = <const unsigned char *>view.buf + position
         found = parse(at, view.len - position, commit_log_offset, &frame)
-        if found != IS_RECORD:
+        if found != FOUND_RECORD:
             return found
         record = PyBytes_FromStringAndSize(<char *>at, frame.size)
     finally:
@@ -276,4 +276,4 @@ def decode(buffer, Py_ssize_t position, int64_t commit_log_offset, object queue=
     # A hostile writer can change the bytes meanwhile: check the copy that is kept.
     at = <const unsigned char *>PyBytes_AS_STRING(record)
     found = parse(at, frame.size, commit_log_offset, &frame)
-    return received(record, 0, &frame, queue, attempt_of(at), False) if found == IS_RECORD else found
+    return received(record, 0, &frame, queue, attempt_of(at), False) if found == FOUND_RECORD else found

@@ -42,7 +42,7 @@ cdef class TimerHeap:
     def fill(self, bytes entries not None, int64_t first, Mapping shared not None, Py_ssize_t timer_at, uint64_t bits):
         cdef const unsigned char *entry = <const unsigned char *>PyBytes_AS_STRING(entries)
         cdef const unsigned char *timer = shared.address + timer_at
-        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // ENTRY_SIZE
+        cdef Py_ssize_t count = PyBytes_GET_SIZE(entries) // CONSUME_QUEUE_ENTRY_SIZE
         cdef Py_ssize_t number
         cdef uint64_t at
         cdef int64_t code
@@ -51,7 +51,7 @@ cdef class TimerHeap:
         self._reserve(count)
         for number in range(count):
             at = <uint64_t>(first + number) % bits
-            code = get_i64(entry + number * ENTRY_SIZE + E_TAGS_CODE)
+            code = get_i64(entry + number * CONSUME_QUEUE_ENTRY_SIZE + E_TAGS_CODE)
             if is_done(timer, first + number, load64(timer + TIMER_HEADER_SIZE + (at >> 6) * 8), <uint64_t>1 << (at & 63)):
                 continue
             if code > MOST_TAGS_CODE:

@@ -105,7 +105,7 @@ def wait_ends(buffer, int64_t begin, int64_t stop):
         if value == NULL:
             break
         record = part.at(begin)
-        if parse(record, part.left(begin), begin, &frame) != IS_RECORD:
+        if parse(record, part.left(begin), begin, &frame) != FOUND_RECORD:
             break
         key = find_property(record + frame.properties_at, frame.properties_size, N_TIMER_DEL_UNIQKEY, &key_size)
         is_operation = key != NULL
@@ -127,7 +127,7 @@ cdef (int64_t, const unsigned char *) next_wait_end(_Range part, int64_t offset,
     cdef const unsigned char *value
     while offset < part.stop:
         record = part.at(offset)
-        if frame_of(record, part.left(offset), offset, frame) != IS_RECORD:
+        if frame_of(record, part.left(offset), offset, frame) != FOUND_RECORD:
             return offset, NULL
         value = find_property(record + frame.properties_at, frame.properties_size, N_TIMER_QUEUE_OFFSET, size)
         if value != NULL:

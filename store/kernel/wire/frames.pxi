@@ -178,7 +178,7 @@ cdef class RecordReader:
         cdef uint64_t low = self.reader.oldest()
         if low <= offset[0]:
             if not self.reader.is_in_compacted(offset[0]):
-                self.reader.damage(offset[0], entry, BAD_OFFSET)
+                self.reader.damage(offset[0], entry, FOUND_BAD_OFFSET)
                 offset[0] += 1
             return PASSED
         if self.reader.compacted is not None:
@@ -197,7 +197,7 @@ cdef class RecordReader:
         if mapping is None:
             return offset + 1
         first = self.reader.queue_file[1]
-        skip.entry = mapping.address + (offset - first) * ENTRY_SIZE
+        skip.entry = mapping.address + (offset - first) * CONSUME_QUEUE_ENTRY_SIZE
         skip.codes = self.reader.tags.codes
         skip.code_count = self.reader.tags.count
         skip.log_begin = log_begin
@@ -213,24 +213,24 @@ cdef class RecordReader:
         cdef int outcome
         if (entry.size < RECORD_FIXED_SIZE or entry.commit_log_offset < 0
                 or entry.commit_log_offset > <int64_t>load64(self.shared.address + H_PUBLISHED_TO) - entry.size):
-            return self._damaged(offset, entry, BAD_OFFSET)
+            return self._damaged(offset, entry, FOUND_BAD_OFFSET)
         if found.count and found.used + entry.size > most_bytes:
             return FULL
         try:
             mapping = self.reader.log_of(entry.commit_log_offset)
         except FileNotFoundError:
-            return self._damaged(offset, entry, IS_END)
+            return self._damaged(offset, entry, FOUND_END)
         if mapping is None:
             return GONE
         position = entry.commit_log_offset - <uint64_t>self.reader.log_file[1]
         if <uint64_t>entry.size > self.reader.log_file_bytes - position:
-            return self._damaged(offset, entry, BAD_SIZE)
+            return self._damaged(offset, entry, FOUND_BAD_SIZE)
         at = found.reserve(entry.size + LONG_HOST_SIZE)
         memcpy(at, mapping.address + position, entry.size)
         outcome = parse(at, entry.size, entry.commit_log_offset, &frame)
-        if outcome == IS_RECORD and not self.reader.is_of_entry(at, &frame, offset, entry):
-            outcome = BAD_OFFSET
-        if outcome != IS_RECORD:
+        if outcome == FOUND_RECORD and not self.reader.is_of_entry(at, &frame, offset, entry):
+            outcome = FOUND_BAD_OFFSET
+        if outcome != FOUND_RECORD:
             if entry.commit_log_offset < <int64_t>load64(self.shared.address + H_MIN_OFFSET):
                 return GONE
             return self._damaged(offset, entry, outcome)

@@ -11,7 +11,7 @@ def pulled(bytes data not None, object queue, str broker_name not None, bint del
     while position < size:
         at = <const unsigned char *>PyBytes_AS_STRING(data) + position
         found = parse_sent(at, size - position, &frame)
-        if found != IS_RECORD:
+        if found != FOUND_RECORD:
             return messages, position, found
         message = received(data, position, &frame, queue, attempt_of(at), delivered)
         message.max_opened_body_bytes = max_opened_body_bytes
@@ -22,7 +22,7 @@ def pulled(bytes data not None, object queue, str broker_name not None, bint del
         else:
             messages.append(message)
         position += frame.size
-    return messages, position, IS_RECORD
+    return messages, position, FOUND_RECORD
 
 
 cdef str topic_in(const unsigned char *at, const Frame *frame):

@@ -32,7 +32,7 @@ FAULTS = [
         name="the committed offset moves before the bits below it are cleared",
         file=SECTIONS,
         old="    cdef uint64_t bits\n    while offset < target:\n",
-        new="    cdef uint64_t bits\n    store64(slot + G_COMMITTED, target)\n    reach_point(AT_ACK_CLEARED)\n"
+        new="    cdef uint64_t bits\n    store64(slot + G_COMMITTED_OFFSET, target)\n    reach_point(AT_ACK_CLEARED)\n"
         "    while offset < target:\n",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="ack_cleared and hand_over",
@@ -97,7 +97,7 @@ FAULTS = [
     Fault(
         name="a skip does not see an entry that points below the log",
         file=SKIP,
-        old="            found |= <uint64_t>get_i64(entry + number * ENTRY_SIZE) < skip.log_begin\n",
+        old="            found |= <uint64_t>get_i64(entry + number * CONSUME_QUEUE_ENTRY_SIZE) < skip.log_begin\n",
         new="            pass\n",
         tests=TAG_SKIPPING,
         select="damaged_entry",
@@ -145,9 +145,9 @@ FAULTS = [
     Fault(
         name="a consumer gets a record whose CRC is wrong",
         file=READER,
-        old="        if found == IS_RECORD and not self.is_of_entry(",
-        new="        if found == BAD_CRC:\n            found = IS_RECORD\n"
-        "        if found == IS_RECORD and not self.is_of_entry(",
+        old="        if found == FOUND_RECORD and not self.is_of_entry(",
+        new="        if found == FOUND_BAD_CRC:\n            found = FOUND_RECORD\n"
+        "        if found == FOUND_RECORD and not self.is_of_entry(",
         tests=RECOVERY_DAMAGE,
         select="damaged_while_the_store_is_open",
     ),

@@ -110,7 +110,7 @@ FAULTS = [
     Fault(
         name="a broker's record may have a topic that is not text",
         file="store/kernel/record/frame.pxi",
-        old="    if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):\n        return BAD_TOPIC\n",
+        old="    if frame.topic_size == 0 or not is_utf8(at + frame.topic_at, frame.topic_size):\n        return FOUND_BAD_TOPIC\n",
         new="",
         tests=WIRE_TESTS,
         select="topic_that_is_no_text",

@@ -111,9 +111,9 @@ FAULTS = [
     Fault(
         name="a pull gets a record whose CRC is wrong",
         file=FRAMES,
-        old="        if outcome == IS_RECORD and not self.reader.is_of_entry(",
-        new="        if outcome == BAD_CRC:\n            outcome = IS_RECORD\n"
-        "        if outcome == IS_RECORD and not self.reader.is_of_entry(",
+        old="        if outcome == FOUND_RECORD and not self.reader.is_of_entry(",
+        new="        if outcome == FOUND_BAD_CRC:\n            outcome = FOUND_RECORD\n"
+        "        if outcome == FOUND_RECORD and not self.reader.is_of_entry(",
         tests=RECORD_READER,
         select="damaged_record",
     ),
