@@ -32,7 +32,7 @@ FOLDERS = {package: ROOT / package if package in LINKED else ROOT / "rmqclient" 
 
 ALSO_IMPORT = {
     "workers/commands/store.py": {"store"},
-    "workers/commands/looking/doctor.py": {"store"},
+    "workers/commands/doctor.py": {"store"},
     "workers/processes/signals.py": {"store"},
     "rmqclient/frameworks/django/management/commands/rmq.py": {"workers"},
 }
@@ -125,7 +125,7 @@ def test_only_the_dashboard_imports_what_makes_pages_and_only_its_command_import
             names = imported_names(path)
             web = {name for name in names if name.split(".")[0] in {"starlette", "uvicorn", "jinja2", "markupsafe"}}
             assert not web, f"{shown(path)} imports {web}"
-            if shown(path) != "workers/commands/running/dashboard.py":
+            if shown(path) != "workers/commands/dashboard.py":
                 ours = {name for name in names if name.startswith("rmqclient.dashboard")}
                 assert not ours, f"{shown(path)} imports {ours}"
 

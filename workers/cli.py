@@ -22,31 +22,11 @@ from rmqclient.workers.console.settings import Settings, SettingsError, load
 from rmqclient.workers.console.tree import ALIASES, Commands, Noun, defaults, leaves, name_variables, unknown
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
-HOMES = {
-    "bench": "looking.bench",
-    "cheat": "shell.cheat",
-    "completion": "shell.completion",
-    "config": "shell.config",
-    "dashboard": "running.dashboard",
-    "dev": "running.dev",
-    "dlq": "dead_letters",
-    "doctor": "looking.doctor",
-    "group": "group",
-    "message": "messages.message",
-    "metrics": "running.metrics",
-    "pipeline": "pipeline",
-    "replica": "replica",
-    "run": "running.run",
-    "schedule": "running.schedule",
-    "send": "messages.send",
-    "serve": "running.serve",
-    "store": "store",
-    "tail": "messages.tail",
-    "top": "looking.top",
-    "topic": "topic",
-    "tx": "transaction",
-    "worker": "running.worker",
-}
+_OF_THEIR_NAME = (
+    "bench", "cheat", "completion", "config", "dashboard", "dev", "doctor", "group", "message", "metrics", "pipeline",
+    "replica", "run", "schedule", "send", "serve", "store", "tail", "top", "topic", "worker",
+)  # fmt: skip
+HOMES = {name: name for name in _OF_THEIR_NAME} | {"dlq": "dead_letters", "tx": "transaction"}
 """The module of each command, below :mod:`rmqclient.workers.commands`; the command has the same name there."""
 
 EXAMPLES = """\b
@@ -122,7 +102,7 @@ class _Check(click.Command):
     """``rmq check``. Its options are parsed without click, so its help is that of its own parser."""
 
     def get_help(self, ctx: click.Context) -> str:
-        from rmqclient.workers.commands.looking.check import help_text
+        from rmqclient.workers.commands.check import help_text
 
         return help_text(ctx.terminal_width)
 
@@ -138,7 +118,7 @@ class _Check(click.Command):
 @click.pass_context
 def check(context: click.Context, arguments: tuple[str, ...]) -> None:
     """Say whether a store is healthy, what is stuck, and what to do."""
-    from rmqclient.workers.commands.looking.check import main as looked
+    from rmqclient.workers.commands.check import main as looked
 
     before = context.find_root().params
     given = () if before.get("root") is None else ("--store", str(before["root"]))
@@ -158,8 +138,8 @@ def _exit_code_of(error: Exception) -> ExitCode | None:
 
 def _imported(name: str) -> click.Command:
     """Import a command, and give it what it has because it belongs to the tree."""
-    from rmqclient.workers.commands.shell.cheat import add_examples
-    from rmqclient.workers.commands.shell.completion import complete_names
+    from rmqclient.workers.commands.cheat import add_examples
+    from rmqclient.workers.commands.completion import complete_names
 
     command: click.Command = check if name == "check" else getattr(_home(name), name)
     for leaf in leaves(command, (name,)):

@@ -21,7 +21,7 @@ def main() -> None:
     _have_streams()
     _show_everything()
     if sys.argv[1:2] == ["check"]:
-        from rmqclient.workers.commands.looking.check import main as check
+        from rmqclient.workers.commands.check import main as check
 
         sys.exit(check(sys.argv[2:]))
     from rmqclient.workers.cli import main as command_line

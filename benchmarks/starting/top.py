@@ -14,7 +14,7 @@ from benchmarks.measure import Benchmark, Samples, Size, at_most, scratch
 from rmqclient import App, Producer
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.workers.commands.looking.top import View
+from rmqclient.workers.commands.top import View
 
 _SCREEN = os.terminal_size((160, 50))
 _SHARE = at_most(0.01)

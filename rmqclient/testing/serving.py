@@ -24,7 +24,7 @@ _TOP = str(Path(__file__).resolve().parents[2])
 _WITH_OPTIONS = f"""
 import sys
 sys.path.append({_TOP!r})
-from rmqclient.workers.commands.running.serve import serve
+from rmqclient.workers.commands.serve import serve
 serve(prog_name="rmq serve")
 """
 _PLAIN = f"""

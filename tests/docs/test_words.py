@@ -14,7 +14,7 @@ import pytest
 import rmqclient
 import rmqclient.errors
 from rmqclient.workers.cli import rmq
-from rmqclient.workers.commands.looking import check
+from rmqclient.workers.commands import check
 from tests.docs.page import PAGES, REPOSITORY
 
 DOCS = REPOSITORY / "docs"

@@ -16,7 +16,7 @@ from rmqclient.errors import StoreReplaced
 from rmqclient.health import findings
 from rmqclient.local.glance import Glance, left_behind
 from rmqclient.store import open_store
-from rmqclient.workers.commands.looking.check import main as checked
+from rmqclient.workers.commands.check import main as checked
 
 pytestmark = pytest.mark.guarantee("G88")
 

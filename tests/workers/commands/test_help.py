@@ -12,8 +12,8 @@ import pytest
 from click.shell_completion import BashComplete
 
 from rmqclient.workers.cli import rmq
-from rmqclient.workers.commands.looking import check
-from rmqclient.workers.commands.shell.cheat import _WANTED, EXAMPLES
+from rmqclient.workers.commands import check
+from rmqclient.workers.commands.cheat import _WANTED, EXAMPLES
 from rmqclient.workers.console.tree import leaves
 from tests.workers.commands.test_cli import rows, run
 

@@ -11,7 +11,7 @@ from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, Stor
 from rmqclient.local.glance import Glance
 from rmqclient.store import open_store
 from rmqclient.store.config import RetentionConfig
-from rmqclient.workers.commands.looking.advice import Line, application, clock
+from rmqclient.workers.commands.advice import Line, application, clock
 from tests.workers.commands.test_cli import data, run
 
 

@@ -23,7 +23,7 @@ from rmqclient import Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
 from rmqclient.store import open_store
-from rmqclient.workers.commands.looking.top import View, _keys
+from rmqclient.workers.commands.top import View, _keys
 from tests.support.stores import SMALL
 from tests.workers.commands.test_cli import run
 from tests.workers.supervised import COMMAND, environment

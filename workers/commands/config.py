@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from rmqclient.workers.commands.looking import check
-from rmqclient.workers.commands.looking.check import Option
+from rmqclient.workers.commands import check
+from rmqclient.workers.commands.check import Option
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output
 from rmqclient.workers.console.settings import Settings, load

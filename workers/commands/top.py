@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqclient.workers.commands.looking.frame import SORTS, lines_of, rows_of, sorted_by
+from rmqclient.workers.commands.frame import SORTS, lines_of, rows_of, sorted_by
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import duration, with_output, with_store

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.place import scheme_of, shown
-from rmqclient.workers.commands.looking import check
-from rmqclient.workers.commands.looking.advice import Line, application, clock
+from rmqclient.workers.commands import check
+from rmqclient.workers.commands.advice import Line, application, clock
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
@@ -168,7 +168,7 @@ def _directory(root: Path) -> Iterator[Line]:
 
 def _limits(named: str | None) -> Limits:
     """Return the limits of `rmq check`, but for workers, which a store need not have."""
-    from rmqclient.workers.commands.looking.check import usual_limits
+    from rmqclient.workers.commands.check import usual_limits
     from rmqclient.workers.console.settings import SettingsError
 
     try:

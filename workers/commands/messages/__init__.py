@@ -1,1 +1,0 @@
-"""Commands for messages: finding one, sending some, printing them as they come."""

@@ -1,1 +1,0 @@
-"""Commands around what runs: workers, their schedules, and the server."""

@@ -1,1 +1,0 @@
-"""Commands about the shell itself: its settings, its completion, its cheat sheets."""
