@@ -16,7 +16,7 @@ STAMP_ALL := $(VENV)/.installed-all
 STAMP_DOCS := $(VENV)/.installed-docs
 LOG := $(VENV)/install.log
 CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
-KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi) store/kernel/numbers.py store/layout.py store/crash_points.py
+KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi) store/kernel/constants.py store/layout.py store/crash_points.py
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
 HEAVY := spark delta postgresql deployment docs django fastapi sqlalchemy structlog frameworks
@@ -131,7 +131,7 @@ bench-peers: $(STAMP_ALL) ## measure beside the peers, whose clients go into .ve
 clean: ## remove everything that make has made
 	@rm -rf $(VENV) .venv-peers build dist demo-output *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -rf $(INTEROP)/target
-	rm -f store/kernel/_kernel.c store/kernel/numbers.pxi store/kernel/_kernel*.so
+	rm -f store/kernel/_kernel.c store/kernel/constants.pxi store/kernel/_kernel*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml setup.py $(KERNEL_SOURCES) $(if $(wildcard store/kernel/_kernel*.so),,no-kernel)

@@ -18,7 +18,7 @@ if sysconfig.get_config_var("Py_GIL_DISABLED"):
 STORE = Path("rmqclient", "store")  # by the name under which it is installed
 PARTS = STORE / "kernel"
 
-runpy.run_path(str(PARTS / "numbers.py"))["write"](STORE, PARTS / "numbers.pxi")
+runpy.run_path(str(PARTS / "constants.py"))["write"](STORE, PARTS / "constants.pxi")
 
 KERNEL = Extension(
     "rmqclient.store.kernel._kernel",

@@ -155,9 +155,9 @@ cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
 
 
-# --- numbers: the layout and the crash points, and what only the kernel knows -------------------------------------------
+# --- constants: the layout and the crash points, and what only the kernel knows -------------------------------------------
 
-include "numbers.pxi"
+include "constants.pxi"
 
 cdef enum:
     LONG_TOPIC_MAGIC = -626843477       # of 5.x brokers, for topics of more than 127 bytes; on the wire only

@@ -17,7 +17,7 @@ LINKED = tuple(sorted(path.name for path in (TOP / "rmqclient").iterdir() if pat
 """The folders at the top that are installed under ``rmqclient``."""
 FOLDERS = ("rmqclient", *LINKED, "tests")
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE")
-MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "numbers.pxi", "__pycache__", "*.egg-info")
+MADE_BY_A_BUILD = shutil.ignore_patterns("*.so", "_kernel.c", "constants.pxi", "__pycache__", "*.egg-info")
 
 SETTINGS_OF_OTHERS = ("PYTHON", "RMQ_", "PIP_CONFIG", "DJANGO_")
 

@@ -1,4 +1,4 @@
-"""Numbers of the layout and of the crash points, as the kernel's source includes them: ``numbers.pxi``.
+"""Constants of the layout and of the crash points, as the kernel's source includes them: ``constants.pxi``.
 
 ``setup.py`` runs this file by its path, without the package, which needs the kernel that is being built.
 
@@ -43,11 +43,11 @@ _LARGEST = 2**31 - 1
 
 
 def write(store: Path, path: Path) -> None:
-    """Write ``numbers.pxi`` from what stands in ``layout.py`` and ``crash_points.py``, unless it says so already."""
+    """Write ``constants.pxi`` from what stands in ``layout.py`` and ``crash_points.py``, unless it says so already."""
     layout = runpy.run_path(str(store / "layout.py"))
     points = _crash_points((store / "crash_points.py").read_text(encoding="utf-8"))
     lines = [f"    {name} = {number}" for name, number in (*_numbers(layout), *points)]
-    text = "\n".join(["# made by numbers.py", "cdef enum:", *lines, ""])
+    text = "\n".join(["# made by constants.py", "cdef enum:", *lines, ""])
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 
