@@ -22,7 +22,7 @@ from rmqclient.store.errors import PageCacheBusy, StoreBusy
 from tests.crash.processes.child import run
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
-from tests.crash.processes.pid_namespaces import need_pid_namespaces, start_as_process_2
+from tests.crash.processes.pid_namespaces import NUMBER, need_pid_namespaces, process_of_a_namespace
 from tests.support.host.forking import ROOT
 from tests.support.host.load import slowdown
 from tests.support.oracle.views import bodies, queued_records
@@ -140,32 +140,28 @@ def test_a_stopped_sender_can_be_killed_and_the_others_go_on(impatient: MessageS
 def test_a_waiter_that_is_killed_in_another_container_takes_no_lock_from_who_lives(
     impatient: MessageStore, root: Path
 ) -> None:
-    # Given a sender that stands still inside of its append, process 2 of its namespace
+    # Given a sender that stands still inside of its append
     need_pid_namespaces()
     order = order_of("append", root, CrashPoint.RECORD_HALF_COPIED, survive=3)
     mutex = impatient.state.append_mutex
     word = layout.RUNTIME_HEADER.at["append_mutex"]
-    holder, stopped = start_as_process_2(lambda: run(order))
-    until(lambda: " T " in Path(f"/proc/{stopped}/stat").read_text(encoding="ascii"))
-    owner = mutex.owner
-    assert mutex.process == 2
+    with process_of_a_namespace(lambda: run(order)) as (_, stopped):
+        until(lambda: " T " in Path(f"/proc/{stopped}/stat").read_text(encoding="ascii"))
+        owner = mutex.owner
+        assert mutex.process == NUMBER
 
-    # When another process 2, of another namespace, is killed while it waits for the lock
-    waiter, _ = start_as_process_2(lambda: append_to(root))
-    until(lambda: impatient.state.words.load(word) % 2 == 1)
-    os.kill(waiter, signal.SIGKILL)
-    os.waitpid(waiter, 0)
+        # When a process of the same number, of another namespace, is killed while it waits for the lock
+        with process_of_a_namespace(lambda: append_to(root)):
+            until(lambda: impatient.state.words.load(word) % 2 == 1)
 
-    # Then the lock is still the first one's: who sends is told so
-    with pytest.raises(StoreBusy, match="process 2"):
-        appender_of(impatient).append(Message(TOPIC, b"refused"))
-    assert mutex.owner == owner
+        # Then the lock is still the first one's: who sends is told so
+        with pytest.raises(StoreBusy, match=f"process {NUMBER}"):
+            appender_of(impatient).append(Message(TOPIC, b"refused"))
+        assert mutex.owner == owner
 
-    # And when it goes on, so do all, and nothing is lost or torn
-    os.kill(stopped, signal.SIGCONT)
-    retry_until_sent(impatient, b"after")
-    os.kill(holder, signal.SIGKILL)
-    os.waitpid(holder, 0)
+        # And when it goes on, so do all, and nothing is lost or torn
+        os.kill(stopped, signal.SIGCONT)
+        retry_until_sent(impatient, b"after")
     found = bodies(queued_records(impatient))
     sent_by_holder = [body for body in found[1:] if body != b"after"]
     assert sent_by_holder == [body_of(number) for number in range(len(sent_by_holder))]

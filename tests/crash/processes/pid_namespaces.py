@@ -1,15 +1,21 @@
-"""Processes in PID namespaces of their own, as in containers: each is process 1 or 2 there, as every other one is."""
+"""Processes in PID namespaces of their own, as in containers: each has the number there that every other one has."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+NUMBER = 1_000
+"""Of a process beside process 1 of its namespace."""
+
 _CLONE_NEWPID = 0x2000_0000
+_LAST_NUMBER = Path("/proc/sys/kernel/ns_last_pid")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -22,6 +28,8 @@ def need_pid_namespaces() -> None:
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
+    if not _LAST_NUMBER.exists():
+        pytest.skip("the kernel has no checkpoints, with which a process gets its number")
 
 
 def fork_into_namespace() -> int:
@@ -37,14 +45,17 @@ def fork_into_namespace() -> int:
         os.close(own)
 
 
-def start_as_process_2(life: Callable[[], object]) -> tuple[int, int]:
-    """Start ``life`` as process 2 of a new namespace; return process 1, whose kill ends both, and process 2.
+@contextmanager
+def process_of_a_namespace(life: Callable[[], object]) -> Iterator[tuple[int, int]]:
+    """Run ``life`` as process ``NUMBER`` of a new namespace; give process 1, whose kill ends both, and that one.
 
     Unlike process 1 it can be stopped and killed from inside.
     """
     started, say_started = os.pipe()
     first = fork_into_namespace()
     if first == 0:
+        # The lower ones may be threads by now: some libraries start theirs anew in each forked process
+        _LAST_NUMBER.write_text(str(NUMBER - 1), encoding="ascii")
         second = os.fork()
         if second == 0:
             try:
@@ -54,10 +65,14 @@ def start_as_process_2(life: Callable[[], object]) -> tuple[int, int]:
         os.write(say_started, b".")
         os.waitpid(second, 0)
         os._exit(0)
-    os.read(started, 1)
-    os.close(started)
-    os.close(say_started)
-    return first, int(Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii"))
+    try:
+        os.read(started, 1)
+        os.close(started)
+        os.close(say_started)
+        yield first, int(Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii"))
+    finally:
+        os.kill(first, signal.SIGKILL)
+        os.waitpid(first, 0)
 
 
 def _check(result: int) -> None:

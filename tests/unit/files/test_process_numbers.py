@@ -15,7 +15,7 @@ from rmqclient.admin import stacks
 from rmqclient.store import layout, open_store
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
 from rmqclient.store.threads.standing import has_open, holds
-from tests.crash.processes.pid_namespaces import need_pid_namespaces, start_as_process_2
+from tests.crash.processes.pid_namespaces import need_pid_namespaces, process_of_a_namespace
 
 BYTE = WORKER_BYTES + 3
 HOLDS = """\
@@ -65,14 +65,10 @@ def test_a_process_that_counts_otherwise_is_not(tmp_path: Path) -> None:
         os.write(writing, b".")
         signal.pause()
 
-    first, second = start_as_process_2(life)
-    try:
+    with process_of_a_namespace(life) as (_, second):
         os.read(reading, 1)
         assert not holds(second, str(path), BYTE)
         assert not has_open(second, str(path))
-    finally:
-        os.kill(first, signal.SIGKILL)
-        os.waitpid(first, 0)
 
 
 def test_the_memory_of_a_worker_elsewhere_is_not_that_of_a_stranger_here(tmp_path: Path) -> None:
