@@ -97,7 +97,12 @@ class CoroutineDelivery(ConcurrentDelivery):
 
     def _begin(self, queue: ConcurrentQueue, free: list[Calls], messages: list[ReceivedMessage]) -> None:
         for calls, message in zip(free, messages, strict=True):
-            task = asyncio.get_running_loop().create_task(self._run_guarded(calls, queue, message))
+            coroutine = self._run_guarded(calls, queue, message)
+            try:
+                task = asyncio.get_running_loop().create_task(coroutine)
+            except BaseException:  # of a task factory of the application
+                coroutine.close()
+                raise
             self._callers.loop.watch(task)
 
     async def _run_guarded(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
