@@ -116,11 +116,10 @@ def test_the_elements_are_what_the_annotation_asks_for(store: MessageStore, prod
 def test_an_annotation_that_is_no_list_is_refused(store: MessageStore) -> None:
     app = App(store.root)
 
-    @app.handler("t", group="g", batch=Batch(10))
     def handle(order: Order) -> None: ...
 
-    with pytest.raises(HandlerError, match=r"not a list: write list\[ReceivedMessage\]"), consuming(store, app):
-        pass
+    with pytest.raises(HandlerError, match=r"not a list: write list\[ReceivedMessage\]"):
+        app.handler("t", group="g", batch=Batch(10))(handle)
 
 
 def test_a_batch_that_fails_is_sent_back_message_by_message(store: MessageStore, producer: Producer) -> None:

@@ -69,7 +69,7 @@ def test_a_command_is_run_without_the_modules_of_the_others(tmp_path: Path) -> N
     )
     commands = "rmqclient.workers.commands."
     imported = {name.removeprefix(commands) for name in done.stderr.split() if name.startswith(commands)}
-    assert imported == {"topic", "table", "shell", "shell.cheat", "shell.completion"}
+    assert imported == {"topic", "table", "cheat", "completion"}
 
 
 @pytest.mark.parametrize(
