@@ -8,11 +8,14 @@ is :mod:`rmqclient.workers.cli`'s.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from io import TextIOWrapper
 
 from rmqclient.workers import interrupts
+
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 
 def main() -> None:
@@ -20,6 +23,21 @@ def main() -> None:
     interrupts.end_quietly()
     _have_streams()
     _show_everything()
+    try:
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OF_OUTPUT:  # of a file that has a name, or of no file
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries once more when it ends
+        if error.errno != errno.EPIPE:  # `| head` has seen enough
+            sys.stderr.write(f"rmq: the output cannot be written: {error.strerror}\n")
+        sys.exit(1)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["check"]:
         from rmqclient.workers.commands.check import main as check
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.workers.supervised import COMMAND, Supervised, eventually
+from rmqclient.store import open_store
+from tests.workers.supervised import COMMAND, Supervised, environment, eventually
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,21 @@ def test_messages_are_handled_whatever_the_standard_streams_are(
         assert [place for place in leads_to if place.startswith(str(supervised.root))] == []
     supervised.process.send_signal(signal.SIGTERM)
     assert supervised.exit_code() == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check"], ["doctor"], ["group", "ls", "-o", "json"]])
+def test_a_command_whose_output_cannot_be_written_says_so_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
+    open_store(tmp_path).close()
+    settings = environment() | {"RMQ_STORE": str(tmp_path)}
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=settings, check=False)
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
+
+    # And one whose reader has gone says nothing
+    command = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=settings)
+    with command as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
