@@ -39,7 +39,7 @@ def test_messages_are_handled_whatever_the_standard_streams_are(
 @pytest.mark.parametrize("arguments", [["--help"], ["check"], ["doctor"], ["group", "ls", "-o", "json"]])
 def test_a_command_whose_output_cannot_be_written_says_so_in_a_line(tmp_path: Path, arguments: list[str]) -> None:
     open_store(tmp_path).close()
-    settings = environment() | {"RMQ_STORE": str(tmp_path)}
+    settings = {**environment(), "RMQ_STORE": str(tmp_path)}
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=settings, check=False)
     assert ended.returncode == 1

@@ -82,7 +82,7 @@ def test_defaults_and_limits_are_taken() -> None:
     ("name", "value"),
     [("durability", "sync"), ("durability", None), ("flush", {}), ("retention", None), ("transactions", 5)],
 )
-def test_what_is_no_setting_of_its_kind_is_refused_by_name(name, value):
+def test_what_is_no_setting_of_its_kind_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=name):
         StoreConfig(**{name: value})
 
