@@ -1,13 +1,15 @@
 """Sweeps over every length, line or step, and what repeats itself by chance: how much of it a run takes.
 
 A sweep has two parts: a quick run takes some cases, the tests marked ``sweep`` take all others. Random rounds, images
-and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter.
+and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter of these, and
+of the steps of a sweep.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import random
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import product
@@ -23,10 +25,16 @@ SHARE = float(os.environ.get("RMQ_TEST_SHARE", "1"))
 
 STEP_PARTS = 8
 
+_QUICK = frozenset({0})
+
+_STRIDE = round(1 / min(SHARE, 1))
+_TURN = random.SystemRandom().randrange(_STRIDE)
+"""A run that takes a part of the random cases takes each line of so many; the name of the directory tells which."""
+
 each_step = pytest.mark.parametrize(
     "steps",
     [
-        pytest.param(frozenset({0}), id="every forty-first"),
+        pytest.param(_QUICK, id="every forty-first"),
         *(
             pytest.param(
                 frozenset(range(1 + part, STEPS_APART, STEP_PARTS)), id=f"part {part}", marks=pytest.mark.sweep
@@ -43,7 +51,8 @@ The others come in parts, because a test has five minutes, on a busy machine, to
 
 def is_taken(number: int, steps: frozenset[int]) -> bool:
     """Return whether a length or a line belongs to this part of the sweep."""
-    return number % STEPS_APART in steps
+    turn, step = divmod(number, STEPS_APART)
+    return step in steps and (steps == _QUICK or turn % _STRIDE == _TURN)
 
 
 def each_seventh(values: Iterable[object]) -> list[Any]:
