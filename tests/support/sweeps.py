@@ -1,8 +1,8 @@
 """Sweeps over every length, line or step, and what repeats itself by chance: how much of it a run takes.
 
 A sweep has two parts: a quick run takes some cases, the tests marked ``sweep`` take all others. Random rounds, images
-and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter of these, and
-of the steps of a sweep.
+and examples are as many as a file says. ``RMQ_TEST_SHARE=0.25``, which `make test` sets, takes a quarter of these, of
+the steps of a sweep, and of the planted faults.
 """
 
 from __future__ import annotations
