@@ -128,5 +128,7 @@ def is_selected(test: str, select: str) -> bool:
 
 
 def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTEST_ADDOPTS"}}
-    return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+    """Return the environment of a run in a copy: all random cases and one seed, whatever this very run takes."""
+    own = {"PYTHONPATH", "PYTEST_ADDOPTS", "RMQ_TEST_SHARE"}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", "RMQ_TEST_SEED": "0"}
