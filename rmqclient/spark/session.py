@@ -53,6 +53,14 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+_GIVEN_BY_SPARK = {
+    "SPARK_AUTH_SOCKET_TIMEOUT": "",
+    "SPARK_BUFFER_SIZE": "",
+    "SPARK_LOCAL_DIRS": "",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",  # releases without this name leave it as it is
+}
+"""What Spark puts into the environment of a source whenever a query starts."""
+
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _LONGEST_SOCKET_PATH = 107
 _SOCKET_NAME = len("/.01234567-89ab-cdef-0123-456789abcdef.sock")
@@ -87,7 +95,8 @@ def register(spark: SparkSession) -> None:
     check_installed()
     from rmqclient.spark.source import RmqDataSource
 
-    spark.dataSource.register(RmqDataSource)
+    with _names_of_the_environment(spark):
+        spark.dataSource.register(RmqDataSource)
 
 
 def check_installed() -> None:
@@ -144,6 +153,29 @@ def local_cores(master: str) -> int | None:
 def takes_sockets(directory: str) -> bool:
     """Return whether the paths of Spark's sockets in a directory are short enough for the kernel."""
     return len(os.fsencode(directory)) + _SOCKET_NAME <= _LONGEST_SOCKET_PATH
+
+
+@contextmanager
+def _names_of_the_environment(spark: SparkSession) -> Iterator[None]:
+    """Make Spark keep the environment of what is registered inside this context with all its names from the start.
+
+    It is a ``HashMap`` that all queries of a session share, and each query that starts puts the values of these names
+    into it (``PythonStreamingSourceRunner.init``). Two threads that add one name at once leave a map whose size is not
+    the number of its entries, and no task of the session can be read any more. To replace a value is harmless.
+    """
+    from pyspark.sql import SparkSession
+
+    if not isinstance(spark, SparkSession):  # Spark Connect: the map is made by the server
+        yield
+        return
+    environment = spark.sparkContext.environment
+    added = {name: value for name, value in _GIVEN_BY_SPARK.items() if name not in environment}
+    environment.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del environment[name]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from rmqclient.consuming.pull_consumer import PullConsumer
+from rmqclient.spark import register
 from rmqclient.spark.scan.queue_json import STORE
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.inspect.view import LocalView
@@ -83,6 +84,20 @@ def query(spark: SparkSession, store: MessageStore, tmp_path: Path) -> Query:
 
 def stored(root: Path) -> list[tuple[str, int, int]]:
     return [(row["topic"], row["partition"], row["offset"]) for row in expected(root)]
+
+
+def test_a_query_adds_no_name_to_the_environment_that_all_queries_share(spark: SparkSession, query: Query) -> None:
+    # Spark keeps it in a map without a lock: two queries that start at once and add a name break each task of a session
+    register(spark)
+    before = names_of_the_environment(spark)
+    assert sum(query.run()) == 180
+    assert names_of_the_environment(spark) == before
+    assert not before & set(spark.sparkContext.environment) - {"PYTHONHASHSEED"}, "it is the source's alone"
+
+
+def names_of_the_environment(spark: SparkSession) -> set[str]:
+    found = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("rmq")
+    return set(found.dataSourceCls().envVars())
 
 
 @pytest.mark.guarantee("G29")
