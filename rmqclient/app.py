@@ -43,6 +43,7 @@ from rmqclient.schedules.cron import MISFIRE_GRACE, Cron, make_cron
 from rmqclient.sending.producer import Producer
 from rmqclient.sending.shared import SharedProducer
 from rmqclient.store import StoreConfig
+from rmqclient.store.numbers import check_kind
 from rmqclient.tables.app_table import AppTable, AppTables
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class App(HookRegistry, InProcess):
     environment variable ``RMQ_STORE`` names one of the two. ``config`` is for a store that this application creates;
     with None an existing store keeps its settings, and so does a cluster always.
     ``consumer`` says how the handlers take messages, in every worker that ``rmq run`` starts.
+
+    Raises TypeError for other kinds of settings, and ValueError for a URL of another scheme.
     """
 
     def __init__(
@@ -75,6 +78,8 @@ class App(HookRegistry, InProcess):
         config: StoreConfig | None = None,
         consumer: ConsumerConfig | None = None,
     ) -> None:
+        check_kind("config", config, StoreConfig)
+        check_kind("consumer", consumer, ConsumerConfig)
         self.config = config
         self.consumer = consumer
         self.handlers: list[Handler] = []

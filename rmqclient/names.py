@@ -84,9 +84,14 @@ def check_queue_count(queue_count: int) -> int:
 
 
 def check_sharding_key(key: str | None) -> None:
-    """Raise MessageRejected for an empty sharding key."""
+    """Raise MessageRejected for an empty sharding key, and for half of a surrogate pair."""
     if key == "":
         raise MessageRejected("sharding key '': an empty one would come back as None: leave it out, or give None")
+    if key is not None:
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise MessageRejected(f"sharding key {key!r} cannot be stored as UTF-8: {error.reason}") from None
 
 
 def check_group(group: str) -> str:

@@ -20,7 +20,7 @@ from typing import TypeAlias
 from rmqclient.backend.protocols import Backend
 from rmqclient.errors import NotOnCluster
 from rmqclient.local.backend import LocalBackend
-from rmqclient.place import CLUSTER_SCHEME, scheme_of, shown
+from rmqclient.place import check_scheme, scheme_of, shown
 from rmqclient.store import MessageStore, StoreConfig, open_store
 
 __all__ = ["MessageStore", "Place", "open_backend", "open_local_store"]
@@ -63,11 +63,7 @@ def open_local_store(
 
 
 def _open_cluster(url: str) -> Backend:
-    if scheme_of(url) != CLUSTER_SCHEME:
-        raise ValueError(
-            f"{shown(url)!r}: no backend is known for the scheme {scheme_of(url)!r}; give the directory of a store on "
-            f"this host, such as './store', or the URL of a cluster, such as '{CLUSTER_SCHEME}://127.0.0.1:9876'"
-        )
+    check_scheme(url)
     from rmqclient.cluster.backend import ClusterBackend  # noqa: PLC0415 - a directory needs nothing of the network
 
     return ClusterBackend(url)

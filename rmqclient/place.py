@@ -26,8 +26,23 @@ def scheme_of(place: object) -> str | None:
 
 
 def located(name: str) -> Path | str:
-    """Return a URL as it is, and any other name as the absolute path of a directory, which need not exist."""
-    return name if scheme_of(name) else Path(name).expanduser().absolute()
+    """Return a URL as it is, and any other name as the absolute path of a directory, which need not exist.
+
+    Raises ValueError for a URL of another scheme.
+    """
+    if scheme_of(name):
+        check_scheme(name)
+        return name
+    return Path(name).expanduser().absolute()
+
+
+def check_scheme(url: str) -> None:
+    """Raise ValueError for a URL that is not of a cluster."""
+    if scheme_of(url) != CLUSTER_SCHEME:
+        raise ValueError(
+            f"{shown(url)!r}: no backend is known for the scheme {scheme_of(url)!r}; give the directory of a store on "
+            f"this host, such as './store', or the URL of a cluster, such as '{CLUSTER_SCHEME}://127.0.0.1:9876'"
+        )
 
 
 def shown(place: object) -> str:

@@ -41,6 +41,7 @@ from rmqclient.store.log import commit_log, query
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.numbers import check_kind
 from rmqclient.store.parts import Parts
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
 from rmqclient.store.recovery.recovery import ABORT
@@ -91,10 +92,11 @@ def open_store(
     leaves the housekeeper's role to other processes. ``settling`` is for what gives a primary back what it lost: such
     a store takes no message until then, and is not opened otherwise.
 
-    Raises StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull, StoreBusy, LimitReached, DiskFailed,
-    StoreUnsettled.
+    Raises TypeError for another kind of settings, StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull,
+    StoreBusy, LimitReached, DiskFailed, StoreUnsettled.
     """
     check_unpatched()
+    check_kind("config", config, StoreConfig)
     path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)

@@ -54,6 +54,12 @@ def switch(name: str, value: object) -> bool:
     return value
 
 
+def check_kind(name: str, given: object, kind: type) -> None:
+    """Check settings that are an object of their own, or None. Raises TypeError for anything else."""
+    if given is not None and not isinstance(given, kind):
+        raise TypeError(f"{name}={given!r}: give {kind.__name__}(...), or None")
+
+
 def check_whole(settings: object, *names: str, least: int = 1, most: int = MOST_INT) -> None:
     """Check some settings of an object, as :func:`whole` does."""
     for name in names:

@@ -45,6 +45,7 @@ from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError, StoreReplaced, UnknownTopic
+from rmqclient.store.numbers import check_kind
 from rmqclient.store.threads.guarded import GuardedThread, Loss
 from rmqclient.store.threads.logs import Log
 from rmqclient.tables.app_table import AppTables
@@ -149,8 +150,8 @@ class PushConsumer:
     and :meth:`stop` raises ThreadLost. A process that is to end as a whole gives ``on_loss``, which is called instead,
     in the thread that ends; :attr:`loss` says what happened.
 
-    Raises InvalidName for a client id that is empty, too long or not printable, and what
-    :func:`rmqclient.backend.open_backend` raises.
+    Raises TypeError for settings of another kind, InvalidName for a client id that is empty, too long or not
+    printable, and what :func:`rmqclient.backend.open_backend` raises.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class PushConsumer:
         create: bool = False,
         store_config: StoreConfig | None = None,
     ) -> None:
+        check_kind("config", config, ConsumerConfig)
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self._pid = os.getpid()
         self._backend = open_backend(place, store_config, create=create)

@@ -68,7 +68,7 @@ class RetryPolicy:
     The death of the handling process counts as a delivery, and is always retried, whatever the exceptions say.
 
     Raises HandlerError for a negative number, a delay that is negative or above ten years, a delay level outside 1 to
-    18, both delays and delay levels, and anything except classes of exceptions.
+    18, both delays and delay levels, more of them than retries, and anything except classes of exceptions.
     """
 
     max_retries: int = 16
@@ -105,6 +105,12 @@ class RetryPolicy:
         _check_delays(self.delays)
         if self.delays and self.delay_levels:
             raise HandlerError(f"delays={self.delays!r}, delay_levels={self.delay_levels!r}: give one of them")
+        for name in ("delays", "delay_levels"):
+            if len(pauses := getattr(self, name)) > self.max_retries:
+                raise HandlerError(
+                    f"{name}={pauses!r}, max_retries={self.max_retries}: {len(pauses)} pauses are more than the "
+                    f"retries; give max_retries={len(pauses)}, or fewer pauses"
+                )
         for name in ("retry_on", "dead_letter_on"):
             _check_classes(name, getattr(self, name))
 

@@ -14,6 +14,22 @@ from rmqclient.store.numbers import whole
 OVER_BYTES = 4_096
 
 
+def compressor_of(compression: Compression | None, over_bytes: int, level: int | None) -> Compressor | None:
+    """Return what compresses with these settings of a producer; None without a compression.
+
+    Raises as :class:`Compressor`, and ValueError for a setting that has no effect without a compression.
+    """
+    if compression is not None:
+        return Compressor(compression, over_bytes, level)
+    for name, value, default in (
+        ("compress_over_bytes", over_bytes, OVER_BYTES),
+        ("compression_level", level, None),
+    ):
+        if value != default:
+            raise ValueError(f"{name}={value!r} without a compression: give one, as compression=Compression.ZSTD")
+    return None
+
+
 class Compressor:
     """Compresses bodies of at least ``over_bytes``. Raises NotInstalled, and ValueError for invalid settings."""
 

@@ -24,7 +24,7 @@ from rmqclient.sending.arguments import (
     request_meant,
     window_of,
 )
-from rmqclient.sending.compressor import OVER_BYTES, Compressor
+from rmqclient.sending.compressor import OVER_BYTES, Compressor, compressor_of
 from rmqclient.sending.due_time import due_ms, level_of
 from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
 from rmqclient.sending.reply import Replier
@@ -76,7 +76,7 @@ class Producer:
     ) -> None:
         self.group = check_group(group)
         check_write_buffer(write_buffer_bytes, config)
-        compressor = None if compression is None else Compressor(compression, compress_over_bytes, compression_level)
+        compressor = compressor_of(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
         try:
             settings = config or self._backend.config

@@ -43,7 +43,9 @@ _OF_DEAD_LETTERS = ("group", "attempts", "given_up", "done", "error", "failures"
 @click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
 @click.option("--sharding-key", help="Messages with the same sharding key keep their order.")
 @click.option("--sharding-key-from", help="JMESPath on each body that gives its sharding key, as customer.id.")
-@click.option("--property", "properties", type=name_and_value, multiple=True, help="May be repeated.")
+@click.option(
+    "--property", "properties", type=name_and_value, multiple=True, help="Property of the message; others may follow."
+)
 @click.option("--delay-level", type=click.IntRange(1, 18), help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
 @click.option("--delay", type=duration, help="Deliver it so much later: 30s, 500ms, 2h or 3d.")
@@ -80,9 +82,14 @@ def send(
         raise click.UsageError("give either --delay or --delay-level")
     if sharding_key_from is not None and parts["sharding_key"] is not None:
         raise click.UsageError("give either --sharding-key or --sharding-key-from")
+    names = [name for name, _ in parts["properties"]]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise click.UsageError(
+            f"--property {twice[0]} is given {names.count(twice[0])} times: a property has one value"
+        )
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
-    compression = None if compress is None else Compression[compress.upper()]
+    compressed: Any = {"compression": Compression[compress.upper()], "compress_over_bytes": 0} if compress else {}
     keyed = _keyed_by(sharding_key_from)
     many = lines if lines is not None else jsonl
     if many is None:
@@ -102,9 +109,7 @@ def send(
                     raise
                 given.set_aside(error)
 
-    with opening(
-        root, lambda: Producer(root, group=COMMAND_GROUP, compression=compression, compress_over_bytes=0)
-    ) as producer:
+    with opening(root, lambda: Producer(root, group=COMMAND_GROUP, **compressed)) as producer:
         if many is None:
             rows = [status.sent_row(result) for result in sent(producer)]
         else:
@@ -214,9 +219,10 @@ def _shown(value: object) -> str:
 
 
 def _keyed_by(expression: str | None) -> Callable[[tuple[Message, str | None]], tuple[Message, str | None]]:
-    """Return what gives a message the sharding key that a JMESPath finds in its body, or leaves it without one.
+    """Return what gives a message the sharding key that a JMESPath finds in its body; None leaves it without one.
 
-    Raises BadParameter for what is no JMESPath; what is returned raises ClickException for a body that is no JSON.
+    Raises BadParameter for what is no JMESPath; what is returned raises ClickException for a body that is not JSON, or
+    in which no text or number is found: without a key the message would leave its order.
     """
     import jmespath
     import orjson
@@ -239,7 +245,9 @@ def _keyed_by(expression: str | None) -> Callable[[tuple[Message, str | None]], 
             raise click.ClickException(f"{message.body[:60]!r} is not JSON: {error}") from error
         except JMESPathError as error:
             raise click.ClickException(f"{message.body[:60]!r}: {expression!r} does not fit it: {error}") from error
-        return message, None if found is None else str(found)
+        if not isinstance(found, str | int | float) or found == "":
+            raise click.ClickException(f"{message.body[:60]!r}: {expression!r} finds {_shown(found)}, no sharding key")
+        return message, str(found)
 
     return keyed
 

@@ -88,6 +88,7 @@ def tail(
         from rmqclient.consuming.reader import Reader
 
         topics = _topics(backend, topic_names)
+        _check_queue(backend, topics, queue_id)
         found: Iterable[ReceivedMessage] = Reader(backend).tail(*topics, start=begin, follow=follow)
         found = _until(found, until)
         found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each))
@@ -156,6 +157,13 @@ def _topics(backend: Backend, names: Iterable[str]) -> list[str]:
             raise click.ClickException(f"no topic matches {name}")
         found.update(dict.fromkeys(matching))
     return list(found)
+
+
+def _check_queue(backend: Backend, topics: list[str], queue_id: int | None) -> None:
+    """Raise ``click.BadParameter`` for a queue that no topic has, and UnknownTopic."""
+    known = {queue.queue_id for topic in topics for queue in backend.queues(topic)}
+    if queue_id is not None and queue_id not in known:
+        raise click.BadParameter(f"{queue_id}: {', '.join(topics)} has queues 0 to {max(known)}", param_hint="--queue")
 
 
 def _until(messages: Iterable[ReceivedMessage], until: int | None) -> Iterator[ReceivedMessage]:

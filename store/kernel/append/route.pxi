@@ -100,7 +100,7 @@ cdef class Route:
         if sharding_key is None:
             self.turn += 1
             return self.turn % <unsigned int>self.open_count
-        text = PyUnicode_AsUTF8AndSize(sharding_key, &size)
+        text = utf8_of(sharding_key, "sharding key", &size)
         remainder = hash_utf8(<const unsigned char *>text, size) % self.open_count  # C's remainder, as Java's
         return -remainder if remainder < 0 else remainder
 

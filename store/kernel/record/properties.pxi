@@ -63,17 +63,21 @@ cdef unsigned char *put_text(unsigned char *at, Name name, bytes value) noexcept
     return put_property(at, name, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
 
 
+cdef const char *utf8_of(str text, str what, Py_ssize_t *size) except NULL:
+    """UTF-8 of a text. Raises MessageRejected for half of a surrogate pair."""
+    try:
+        return PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError as error:
+        raise MessageRejected(f"{what} {text!r} cannot be stored as UTF-8: {error.reason}") from None
+
+
 cdef const char *text_of(str text, str what, bint word, Py_ssize_t *size) except NULL:
     """UTF-8 of a property's name or value. Raises MessageRejected when it holds a separator of the format.
 
     ``word``: a space is a separator, too.
     """
-    cdef const unsigned char *at
+    cdef const unsigned char *at = <const unsigned char *>utf8_of(text, what, size)
     cdef Py_ssize_t number
-    try:
-        at = <const unsigned char *>PyUnicode_AsUTF8AndSize(text, size)
-    except UnicodeEncodeError as error:
-        raise MessageRejected(f"{what} {text!r} cannot be stored as UTF-8: {error.reason}") from None
     for number in range(size[0]):
         if at[number] <= 32:  # rare in real keys and tags
             if at[number] == 1 or at[number] == 2:

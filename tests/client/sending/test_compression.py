@@ -146,6 +146,14 @@ def test_a_body_that_is_compressed_may_be_read_where_the_limit_allows_it(tmp_pat
         assert [message.max_opened_body_bytes for message in found if message is not None] == [len(LONG) - 1] * 4
 
 
+@pytest.mark.parametrize(
+    "setting", [{"compression_level": 3}, {"compress_over_bytes": 100}, {"compress_over_bytes": -1}]
+)
+def test_a_setting_of_a_compression_without_one_is_refused(store: MessageStore, setting: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="without a compression"):
+        Producer(store, **setting)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_of_nothing_is_refused(limit: int) -> None:
     with pytest.raises(ValueError, match=f"max_opened_body_bytes={limit}: must be from 1"):

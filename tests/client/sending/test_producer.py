@@ -108,6 +108,19 @@ BAD_MESSAGES = {
 }
 
 
+@pytest.mark.parametrize("key", ["", "\ud800"], ids=["empty", "a lone surrogate"])
+@pytest.mark.parametrize("way", ["send", "send_batch", "send_async", "request"])
+def test_a_sharding_key_that_cannot_be_stored_is_refused_before_a_byte_is_written(
+    store: MessageStore, producer: Producer, key: str, way: str
+) -> None:
+    producer.create_topic("t", 4)
+    before = (store.state.published_to, store.state.written_to)
+    message, options = Message("t", b""), {"timeout": 5} if way == "request" else {}
+    with pytest.raises(MessageRejected):
+        getattr(producer, way)([message] if way == "send_batch" else message, sharding_key=key, **options)
+    assert (store.state.published_to, store.state.written_to) == before
+
+
 @pytest.mark.guarantee("G9")
 @pytest.mark.parametrize("what", BAD_MESSAGES)
 def test_a_bad_message_raises_a_typed_error_before_a_byte_is_written(

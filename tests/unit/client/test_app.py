@@ -112,6 +112,21 @@ def test_an_app_without_a_store_says_both_ways_to_name_one_when_it_is_asked(
         _ = app.root
 
 
+@pytest.mark.parametrize("kind", [{"config": {"max_body_bytes": 1}}, {"config": "small"}, {"consumer": StoreConfig()}])
+def test_settings_of_another_kind_are_refused_where_they_are_given(tmp_path: Path, kind: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        App(tmp_path, **kind)
+
+
+@pytest.mark.parametrize("url", ["http://host:9876", "redis://host", "file:///data/store"])
+def test_a_url_of_another_scheme_is_refused_where_it_is_given(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="no backend is known for the scheme"):
+        App(url)
+    monkeypatch.setenv("RMQ_STORE", url)
+    with pytest.raises(ValueError, match="no backend is known for the scheme"):
+        _ = App().root
+
+
 def test_no_store_is_touched(tmp_path: Path) -> None:
     app = App(tmp_path / "store", config=StoreConfig())
     app.handler("orders", group="billing")(handle)

@@ -121,7 +121,13 @@ def test_a_line_that_is_no_message_is_named_with_its_value(store: str, line: str
 
 
 @pytest.mark.parametrize(
-    ("line", "told"), [("no JSON", "is not JSON"), ('{"n": 1}', "'length(n)' does not fit it")], ids=["text", "number"]
+    ("line", "told"),
+    [
+        ("no JSON", "is not JSON"),
+        ('{"n": 1}', "'length(n)' does not fit it"),
+        ('{"m": "abc"}', "'length(n)' does not fit it"),
+    ],
+    ids=["text", "number", "nothing"],
 )
 def test_a_line_without_the_sharding_key_that_is_asked_for_stops_no_other_one(store: str, line: str, told: str) -> None:
     lines = f'{{"n": "abc"}}\n{line}\n{{"n": "defg"}}\n'
@@ -137,14 +143,23 @@ def test_a_line_without_the_sharding_key_that_is_asked_for_stops_no_other_one(st
     [
         (["send", "orders", "{}", "--sharding-key", "a", "--sharding-key-from", "b"], "--sharding-key-from"),
         (["send", "orders", "{}", "--sharding-key-from", "a["], "--sharding-key-from"),
+        (["send", "orders", "{}", "--property", "a=1", "--property", "a=2"], "--property a is given 2 times"),
         (["tail", "orders", "--no-follow", "--format", "%b", "-o", "json"], "--format"),
         (["tail", "orders", "--no-follow", "--format", "%b", "--query", "body"], "--format"),
     ],
-    ids=["two sharding keys", "no JMESPath", "two outputs", "a query of a format"],
+    ids=["two sharding keys", "no JMESPath", "a property twice", "two outputs", "a query of a format"],
 )
 def test_options_of_which_one_would_have_no_effect_are_refused(store: str, command: list[str], told: str) -> None:
     refused = run(*command, "--store", store)
     assert (refused.exit_code, told in refused.stderr) == (2, True)
+
+
+def test_a_body_in_which_the_sharding_key_is_not_found_is_not_sent(store: str) -> None:
+    refused = run("send", "orders", '{"id": 7}', "--sharding-key-from", "customer.id", "--store", store)
+    assert (refused.exit_code, "customer.id" in refused.stderr) == (1, True)
+    assert run("send", "orders", '{"id": 7}', "--sharding-key-from", "id", "--store", store).exit_code == 0
+    (row,) = rows(run("tail", "orders", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
+    assert row["sharding_key"] == "7"
 
 
 def test_an_empty_standard_input_is_refused_unless_it_is_asked_for(store: str) -> None:
@@ -177,6 +192,8 @@ def test_tail_takes_several_topics_and_filters(store: str) -> None:
         result = run("tail", *wrong, "--from", "earliest", "--no-follow", "--store", store)
         assert (result.exit_code, "Traceback" in result.stderr) == (2, False)
     assert run("tail", "/nothing/", "--store", store).exit_code == 1
+    assert bodies(store, "orders", "--queue", "0") + bodies(store, "orders", "--queue", "1") != []
+    assert run("tail", "orders", "--queue", "4", "--no-follow", "--store", store).exit_code == 2
 
 
 def test_a_message_is_shown_by_its_place_as_a_page(store: str) -> None:

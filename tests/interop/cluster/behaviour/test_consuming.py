@@ -152,7 +152,9 @@ def test_delays_of_the_policy_are_kept(place: Place) -> None:
 def test_the_last_attempt_makes_a_dead_letter(place: Place) -> None:
     topic, group, calls, app = place.topic("Dead"), place.name("g"), [], App(place.address)
 
-    @app.handler(topic, group=group, retry=RetryPolicy(max_retries=1, delay_levels=SOON, dead_letter_on=(KeyError,)))
+    retry = RetryPolicy(max_retries=1, delay_levels=SOON[:1], dead_letter_on=(KeyError,))
+
+    @app.handler(topic, group=group, retry=retry)
     def handle(message: ReceivedMessage) -> None:
         calls.append((message.body, message.delivery_attempt))
         raise KeyError if message.body == b"at once" else RuntimeError("never")
