@@ -17,7 +17,7 @@ from functools import partial
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.allocation import Strategy, check_name, name_of, needs_settings
+from rmqclient.allocation import Strategy, check_name, name_of
 from rmqclient.codecs import python_function
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
@@ -302,9 +302,6 @@ def _check_allocation(allocation: object) -> None:
         check_name(allocation)
     except ValueError as error:
         raise HandlerError(str(error)) from error
-    wanted = needs_settings(allocation)
-    if wanted:
-        raise HandlerError(f"allocation={allocation!r} needs settings: write allocation={wanted}")
 
 
 def _check_start(start: object) -> None:

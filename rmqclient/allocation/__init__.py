@@ -5,15 +5,15 @@ result in every process. Members are sorted as RocketMQ sorts client ids (String
 :attr:`~rmqclient.message.MessageQueue.sort_key`. The order of the arguments does not matter.
 
 =======================  =========================================  ==================================================
-name                     queues of a member                         made with settings by
+name                     queues of a member                         given to a handler as
 =======================  =========================================  ==================================================
-``averaged``             neighbouring queues
-``circle``               every n-th queue
-``hash``                 those next to its places on a hash ring    :class:`hashed`
+``averaged``             neighbouring queues                        its name
+``circle``               every n-th queue                           its name
+``sticky``               those that it has already, balanced        its name
+``hash``                 those next to its places on a hash ring    its name, or :class:`hashed`
 ``config``               those that the settings list               :class:`configured`
 ``machine_room``         the queues of some rooms, averaged         :class:`machine_room`
 ``machine_room_nearby``  the queues of its own room                 :class:`nearby`
-``sticky``               those that it has already, balanced        the rebalance, which knows the present owners
 =======================  =========================================  ==================================================
 
 A custom strategy is a function of (sorted members, sorted queues); :func:`allocate` checks its result.
@@ -21,23 +21,27 @@ A custom strategy is a function of (sorted members, sorted queues); :func:`alloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from rmqclient.allocation.averaged import averaged
-from rmqclient.allocation.circle import circle
 from rmqclient.allocation.configured import configured
-from rmqclient.allocation.consistent_hash import VIRTUAL_NODES, hashed
+from rmqclient.allocation.consistent_hash import hashed
 from rmqclient.allocation.machine_room import machine_room
 from rmqclient.allocation.nearby import nearby
 from rmqclient.allocation.sticky import sticky
-from rmqclient.allocation.strategy import Allocation, Strategy, in_order_of_members, in_order_of_queues
+from rmqclient.allocation.strategy import (
+    Allocation,
+    Strategy,
+    averaged,
+    circle,
+    in_order_of_members,
+    in_order_of_queues,
+)
 from rmqclient.errors import AllocationError
 from rmqclient.message import MessageQueue
 from rmqclient.names import function_name
 
 __all__ = [
-    "STRATEGIES",
     "Allocation",
     "Strategy",
     "allocate",
@@ -55,16 +59,16 @@ __all__ = [
 WITHOUT_SETTINGS: Mapping[str, Strategy] = MappingProxyType(
     {"averaged": averaged, "circle": circle, "hash": hashed(), "sticky": sticky({})}
 )
-STRATEGIES: frozenset[str] = frozenset({*WITHOUT_SETTINGS, "config", "machine_room", "machine_room_nearby"})
-"""The names of all strategies. A handler gives those of ``WITHOUT_SETTINGS`` by name, the others as objects."""
+"""The strategies that a handler gives by name."""
 
-_SETTING = MappingProxyType(
+WITH_SETTINGS = MappingProxyType(
     {
-        "config": ("configured", "configured({member: queues})"),
-        "machine_room": ("rooms", "machine_room(rooms)"),
-        "machine_room_nearby": ("room_of", "nearby(room_of, inner)"),
+        "config": "configured({member: queues})",
+        "machine_room": "machine_room(rooms)",
+        "machine_room_nearby": "nearby(room_of, inner)",
     }
 )
+"""The strategies that a handler gives as an object, and how one is written."""
 
 
 def allocate(
@@ -72,45 +76,37 @@ def allocate(
     members: Sequence[str],
     queues: Sequence[MessageQueue],
     *,
-    virtual_nodes: int = VIRTUAL_NODES,
-    configured: Mapping[str, Sequence[MessageQueue]] | None = None,
-    rooms: Sequence[str] | None = None,
-    room_of: Callable[[str | MessageQueue], str] | None = None,
-    inner: str | Strategy = "averaged",
-    current: Mapping[MessageQueue, str] | None = None,
+    current: Mapping[MessageQueue, str] = MappingProxyType({}),
 ) -> Allocation:
     """Return the queues of each member. Every member is a key; a member without queues has an empty list.
 
-    Members and queues given twice count once. ``virtual_nodes`` is for ``hash``, ``configured`` for ``config``,
-    ``rooms`` for ``machine_room``, ``room_of`` and ``inner`` for ``machine_room_nearby``, ``current`` (the owner of
-    each queue) for ``sticky``. A custom function may leave out members and queues; :func:`unallocated` then names the
-    queues.
+    Members and queues given twice count once. ``current``, the owner of each queue, is for ``sticky``. A custom
+    function may leave out members and queues; :func:`unallocated` then names the queues.
 
-    Raises ValueError for an unknown strategy, a missing setting, no members, no queues, and an empty client id
+    Raises ValueError for a name that is not among ``WITHOUT_SETTINGS``, no members, no queues, and an empty client id
     (RocketMQ's AbstractAllocateMessageQueueStrategy.check). Raises AllocationError if a custom function raises, or
     gives a queue twice, an unknown queue, or a queue to an unknown member.
     """
     if isinstance(strategy, str):
         check_name(strategy)
-        chosen = _made(strategy, virtual_nodes, configured, rooms, room_of, inner, current)
-    else:
-        chosen = strategy
     if not members or not queues:
         raise ValueError(f"nothing to allocate: {len(members)} members, {len(queues)} queues")
     if "" in members:
         raise ValueError("the client id of a member is empty")
     sorted_members, sorted_queues = in_order_of_members(members), in_order_of_queues(tuple(queues))
-    if isinstance(strategy, str):
-        return chosen(sorted_members, sorted_queues)
-    return _checked(strategy, sorted_members, sorted_queues)
+    if not isinstance(strategy, str):
+        return _checked(strategy, sorted_members, sorted_queues)
+    chosen = sticky(current) if strategy == "sticky" else WITHOUT_SETTINGS[strategy]
+    return chosen(sorted_members, sorted_queues)
 
 
 def check_name(strategy: str) -> None:
-    """Raise ValueError if no strategy has this name."""
-    if strategy not in STRATEGIES:
-        raise ValueError(
-            f"no allocation strategy {strategy!r}: choose one of {', '.join(map(repr, sorted(STRATEGIES)))}"
-        )
+    """Raise ValueError if a handler cannot give a strategy by this name."""
+    if strategy in WITH_SETTINGS:
+        raise ValueError(f"allocation {strategy!r} needs settings: give {WITH_SETTINGS[strategy]}")
+    if strategy not in WITHOUT_SETTINGS:
+        known = ", ".join(map(repr, sorted({*WITHOUT_SETTINGS, *WITH_SETTINGS})))
+        raise ValueError(f"no allocation strategy {strategy!r}: choose one of {known}")
 
 
 def unallocated(allocation: Allocation, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -127,37 +123,6 @@ def name_of(strategy: str | Strategy) -> str:
     if isinstance(strategy, str):
         return strategy
     return str(getattr(strategy, "name", None) or function_name(strategy))
-
-
-def needs_settings(strategy: str) -> str | None:
-    """Return the object a handler must give instead of a name that needs settings; else None."""
-    return _SETTING[strategy][1] if strategy in _SETTING else None
-
-
-def _made(
-    strategy: str,
-    virtual_nodes: int,
-    queues_of: Mapping[str, Sequence[MessageQueue]] | None,
-    rooms: Sequence[str] | None,
-    room_of: Callable[[str | MessageQueue], str] | None,
-    inner: str | Strategy,
-    current: Mapping[MessageQueue, str] | None,
-) -> Strategy:
-    match strategy:
-        case "hash":
-            return hashed(virtual_nodes)
-        case "sticky":
-            return sticky(current or {})
-        case "config" if queues_of is not None:
-            return configured(queues_of)
-        case "machine_room" if rooms is not None:
-            return machine_room(rooms)
-        case "machine_room_nearby" if room_of is not None:
-            return nearby(room_of, inner)
-        case _ if strategy in WITHOUT_SETTINGS:
-            return WITHOUT_SETTINGS[strategy]
-    setting, _ = _SETTING[strategy]
-    raise ValueError(f"strategy {strategy!r} needs {setting}=")
 
 
 def _checked(strategy: Strategy, members: Sequence[str], queues: tuple[MessageQueue, ...]) -> Allocation:

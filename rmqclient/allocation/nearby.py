@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmqclient.allocation.averaged import averaged
-from rmqclient.allocation.circle import circle
 from rmqclient.allocation.consistent_hash import hashed
-from rmqclient.allocation.strategy import Allocation, Strategy
+from rmqclient.allocation.strategy import Allocation, Strategy, averaged, circle
 from rmqclient.message import MessageQueue
 from rmqclient.names import function_name
 

@@ -1,4 +1,8 @@
-"""Strategy: the type of all allocation strategies, and the order of members and queues."""
+"""Strategy: the type of all allocation strategies, the order of members and queues, and the two that need no settings.
+
+``averaged``, the default, gives each member neighbouring queues (AllocateMessageQueueAveragely). ``circle`` deals the
+queues one by one, like cards (AllocateMessageQueueAveragelyByCircle).
+"""
 
 from __future__ import annotations
 
@@ -21,3 +25,20 @@ def in_order_of_members(members: Sequence[str]) -> list[str]:
 def in_order_of_queues(queues: tuple[MessageQueue, ...]) -> tuple[MessageQueue, ...]:
     """Return queues as RocketMQ sorts them, each once. Cached, because calls repeat their arguments."""
     return tuple(sorted(set(queues), key=lambda queue: queue.sort_key))
+
+
+def averaged(members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
+    """Give each member the same number of queues; the first members get one of the remainder each."""
+    share, left_over = divmod(len(queues), len(members))
+    allocation: Allocation = {}
+    start = 0
+    for number, member in enumerate(members):
+        end = start + share + (number < left_over)
+        allocation[member] = list(queues[start:end])
+        start = end
+    return allocation
+
+
+def circle(members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
+    """Give queue ``j`` to member ``j % len(members)``."""
+    return {member: list(queues[number :: len(members)]) for number, member in enumerate(members)}

@@ -1,7 +1,7 @@
 """Awaited: topics that are not there, and for whose routes connections have asked.
 
 A consumer of such a topic sends no heartbeat before it has a route of any topic. So whoever asks is remembered, and
-begins at the first message when the topic is made (:mod:`rmqclient.broker.groups.begins`). A name beyond the limits is
+begins at the first message when the topic is made (:mod:`rmqclient.broker.groups.offsets`). A name beyond the limits is
 not remembered: its asker begins where a consumer would that comes when the topic is there.
 """
 

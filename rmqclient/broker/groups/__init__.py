@@ -2,14 +2,11 @@
 
 ==================  ==================================================================================
 ``room``            answers the requests of members: 34, 35, 38, 46, 41, 42
-``offsets``         answers the requests about offsets: 14, 15, 43, 45
+``offsets``         answers the requests about offsets, 14, 15, 43, 45; where a new group begins
 ``leases``          which member has which queue, and how a queue moves from one to the next
-``lease``           one queue in the hands of one remote member
-``locks``           locks of clients that are no members
-``wants``           which members ask for a queue in vain
+``lease``           one queue in the hands of one remote member, and the members that ask for it in vain
 ``allocation``      who is to have which queue, as remote and as local members compute it
-``begins``          where a new group begins
+``fences``          ordered queues that are kept for a client whose server died
 ``seats``           remote members in the store's table of members, and the thread that shows they live
-``wanted``          what a remote member wants, as the text that members of a group compare
 ==================  ==================================================================================
 """

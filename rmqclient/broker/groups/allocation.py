@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from rmqclient.broker.groups.seats import Seats
-from rmqclient.broker.groups.wanted import allocation_of
+from rmqclient.broker.groups.seats import Seats, allocation_of
 from rmqclient.store import MessageQueue, Seat
 
 

@@ -21,9 +21,8 @@ import time
 
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.process import process_of
-from rmqclient.broker.groups.lease import LOCK_S, Lease
+from rmqclient.broker.groups.lease import LOCK_S, Key, Lease
 from rmqclient.broker.groups.seats import Seats
-from rmqclient.broker.groups.wants import Key
 from rmqclient.store import MessageStore
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 

@@ -1,4 +1,4 @@
-"""Lease: one queue of a group in the hands of one remote member, and when that member has given it up.
+"""Lease: one queue of a group in the hands of one remote member, and what stands beside it.
 
 A client is asked to give a queue up by request 40, upon which it asks who is in the group, and drops the queue. It says
 so in one of these ways, whichever comes first:
@@ -9,11 +9,17 @@ so in one of these ways, whichever comes first:
 * Any other client commits the queue's offset (15), after it has asked for the members again.
 * It has not pulled for 2 s. A pull that it sent before does not count.
 * It pulls on for 30 s, longer than two of its rebalances are apart: then it shares queues by another strategy.
+
+Beside the leases stand the members that ask for a queue which another one has (``Wants``), and the locks of clients
+that are not members of the group that they name (``StrangersLocks``): RocketMQ locks for any client
+[RebalanceLockManager]. This library's clients use that before they join a group, to set where it begins, and without
+any group, so that one of several processes does something alone.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqclient.broker.clients.consumer import Consumer
@@ -80,3 +86,92 @@ class Lease:
         if self.committed_at > max(self.asked_at, self.pulled_at) and self.consumer.asked_members_at > self.asked_at:
             return True
         return now > max(self.asked_at, self.pulled_at) + QUIET_S or now > self.asked_at + PATIENCE_S
+
+
+WANTED_S = 65.0
+"""A member that has not asked again for so long does not want the queue any more; a pull is held for 30 s at most."""
+
+Key = tuple[str, MessageQueue]
+"""A group and a queue."""
+
+
+@dataclass(slots=True)
+class Want:
+    """A member that asks for a queue in vain. Times are monotonic seconds."""
+
+    since: float
+    last: float
+    locks: bool
+    """Whether it asks for the lock, and has to be told when it may try again."""
+
+
+class Wants:
+    """Who wants which queue. For the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._wants: dict[Key, dict[Consumer, Want]] = {}
+
+    def note(self, key: Key, consumer: Consumer, *, locks: bool) -> Want:
+        """Note that a member asks for a queue now."""
+        now = time.monotonic()
+        want = self._wants.setdefault(key, {}).setdefault(consumer, Want(now, now, locks))
+        want.last = now
+        return want
+
+    def drop(self, key: Key, consumer: Consumer) -> None:
+        """Forget that a member wants a queue."""
+        wants = self._wants.get(key, {})
+        wants.pop(consumer, None)
+        if not wants:
+            self._wants.pop(key, None)
+
+    def forget(self, consumer: Consumer) -> None:
+        """Forget all that a member wants."""
+        for key in [key for key, wants in self._wants.items() if consumer in wants]:
+            self.drop(key, consumer)
+
+    def end_old(self) -> None:
+        """Forget those that have not asked again."""
+        oldest = time.monotonic() - WANTED_S
+        old = [(key, who) for key, wants in self._wants.items() for who, want in wants.items() if want.last < oldest]
+        for key, consumer in old:
+            self.drop(key, consumer)
+
+    def of(self, key: Key) -> dict[Consumer, Want]:
+        """Return the members that want a queue."""
+        return dict(self._wants.get(key, {}))
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(list(self._wants))
+
+
+_MOST = 10_000
+
+
+class StrangersLocks:
+    """Who has locked which queue without being a member. For the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Key, tuple[str, float]] = {}
+
+    def lock(self, key: Key, client_id: str) -> bool:
+        """Lock a queue for a client, or renew its lock; False while another one has it, and for too many locks."""
+        if self.holder(key) not in (None, client_id) or (key not in self._locks and len(self._locks) >= _MOST):
+            return False
+        self._locks[key] = client_id, time.monotonic() + LOCK_S
+        return True
+
+    def unlock(self, key: Key, client_id: str) -> None:
+        """Free the lock of a client."""
+        if self.holder(key) == client_id:
+            del self._locks[key]
+
+    def holder(self, key: Key) -> str | None:
+        """Return the client id that has locked a queue; None when nobody has."""
+        client_id, until = self._locks.get(key, (None, 0.0))
+        return client_id if time.monotonic() < until else None
+
+    def end_old(self) -> None:
+        """Forget the locks that have run out."""
+        now = time.monotonic()
+        self._locks = {key: lock for key, lock in self._locks.items() if lock[1] > now}

@@ -31,10 +31,8 @@ from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.fences import Fences
-from rmqclient.broker.groups.lease import PATIENCE_S, Lease
-from rmqclient.broker.groups.locks import StrangersLocks
+from rmqclient.broker.groups.lease import PATIENCE_S, Key, Lease, StrangersLocks, Want, Wants
 from rmqclient.broker.groups.seats import Seats
-from rmqclient.broker.groups.wants import Key, Want, Wants
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
 from rmqclient.store import MessageQueue, MessageStore

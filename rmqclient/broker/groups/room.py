@@ -26,10 +26,9 @@ from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
-from rmqclient.broker.groups.begins import Begins
+from rmqclient.broker.groups.lease import StrangersLocks
 from rmqclient.broker.groups.leases import Leases
-from rmqclient.broker.groups.locks import StrangersLocks
-from rmqclient.broker.groups.offsets import OffsetsRoom
+from rmqclient.broker.groups.offsets import Begins, OffsetsRoom
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.made import Made

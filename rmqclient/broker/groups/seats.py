@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 
 from rmqclient.broker.address import Address
 from rmqclient.broker.clients.consumer import Consumer
-from rmqclient.broker.groups.wanted import text_of
 from rmqclient.broker.limits.made import Kind, Made
 from rmqclient.broker.stored_names import stored_client, stored_group
+from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting import bodies
 from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError
 from rmqclient.store.runtime.group_table import GroupQueueSlot
-from rmqclient.store.runtime.subscription import agree
+from rmqclient.store.runtime.subscription import REMOTE, agree
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -32,6 +32,8 @@ LEASE_MS = 10_000
 BEAT_S = 0.25
 """Between two heartbeats of the seats. [ConsumerConfig.liveness_interval_ms]"""
 
+_RETRIES = "*"
+"""What members of a retry topic say."""
 _LIST_S = 0.05
 _LOCK_TIMEOUT_MS = 200
 """A step of the event loop waits no longer for a mutex; what could not be done is tried again."""
@@ -235,3 +237,21 @@ class Seats:
 def _name(consumer: Consumer, topic: str) -> tuple[str, str, str]:
     """Return the name of a seat in the store: group, topic and client."""
     return stored_group(consumer.group), topic, stored_client(consumer.client_id)
+
+
+def text_of(subscription: bodies.Subscription) -> str:
+    """Return what a remote member wants, as the text that the members of a group compare.
+
+    A local member's text is :attr:`rmqclient.handler.Handler.subscription`: tags, filters, order and allocation. A
+    heartbeat says nothing of the last two (:mod:`rmqclient.store.runtime.subscription`).
+    """
+    if subscription.topic.startswith(RETRY_PREFIX):
+        return _RETRIES
+    if subscription.expression_type == "TAG":
+        return f"tags {' || '.join(subscription.tags) or '*'}{REMOTE}"
+    return f"tags *; {subscription.expression_type.lower().removesuffix('92')} {subscription.expression!r}{REMOTE}"
+
+
+def allocation_of(text: str) -> str:
+    """Return the name of the allocation in a member's text; ``averaged`` when it has none."""
+    return text.rpartition("; allocation ")[2] or "averaged" if "; allocation " in text else "averaged"

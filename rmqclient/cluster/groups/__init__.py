@@ -8,7 +8,8 @@
 ``grant``          one queue: what is taken, what is finished, how far the group is
 ``pulling``        long polls: messages come before they are asked for
 ``locks``          the brokers' locks of queues
-``progress``       offsets: at the brokers, in a file for broadcast groups, and where a new group begins
+``offsets``        how far a group is: at the brokers, or in a file for a broadcast member
+``beginning``      where a new group begins
 ``journal``        what each handler thread runs, in a file, in case that kills the process
 ``keeper``         one thread for what is due: renewals, commits, members
 ``bells``          threads sleep until messages come or the group changes

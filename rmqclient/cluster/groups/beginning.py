@@ -15,8 +15,7 @@ from functools import partial
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.locks import QueueLocks
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, oldest_offset
-from rmqclient.cluster.groups.progress.in_file import FileOffsets, offsets_path
+from rmqclient.cluster.groups.offsets import BrokerOffsets, FileOffsets, offsets_path, oldest_offset
 from rmqclient.errors import BrokerUnreachable, StoreBusy
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import GroupList

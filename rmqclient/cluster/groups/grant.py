@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 
 from rmqclient.cluster.groups.bells import ClusterBell
+from rmqclient.cluster.groups.journal import JournalSlot
 from rmqclient.cluster.groups.locks import VALID_S
-from rmqclient.cluster.groups.progress.journal import JournalSlot
-from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.offsets import Offsets
 from rmqclient.cluster.groups.pulling import BATCH, Pulling
 from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter

@@ -25,14 +25,12 @@ from rmqclient.cluster.address.state_directory import state_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells, ClusterBell
+from rmqclient.cluster.groups.journal import Journal
 from rmqclient.cluster.groups.keeper import Keeper, safely
 from rmqclient.cluster.groups.locks import RENEW_EVERY_S, QueueLocks
 from rmqclient.cluster.groups.member_list import MemberList
 from rmqclient.cluster.groups.membership import ClusterMembership
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, oldest_offset
-from rmqclient.cluster.groups.progress.in_file import FileOffsets, offsets_path
-from rmqclient.cluster.groups.progress.journal import Journal
-from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.offsets import BrokerOffsets, FileOffsets, Offsets, offsets_path, oldest_offset
 from rmqclient.cluster.groups.running_info import answer_brokers, queues_of
 from rmqclient.cluster.groups.subscriptions import Subscriptions, warn_of_mismatch
 from rmqclient.errors import QueueError

@@ -31,11 +31,11 @@ from rmqclient.backend.group_protocols import Death, Grant, Seat
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells
 from rmqclient.cluster.groups.grant import ClusterGrant
+from rmqclient.cluster.groups.journal import Journal, JournalSlot
 from rmqclient.cluster.groups.keeper import Keeper
 from rmqclient.cluster.groups.locks import VALID_S, QueueLocks
 from rmqclient.cluster.groups.member_list import ClusterSeat, MemberList, seat_of
-from rmqclient.cluster.groups.progress.journal import Journal, JournalSlot
-from rmqclient.cluster.groups.progress.offsets import Offsets
+from rmqclient.cluster.groups.offsets import Offsets
 from rmqclient.cluster.groups.pulling import Pulling
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.filters import MessageFilter

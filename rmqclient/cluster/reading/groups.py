@@ -14,7 +14,7 @@ from typing import Any, Final
 from rmqclient.backend.protocols import GroupQueue
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.member_list import seat_of
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets, committed_offset, oldest_offset
+from rmqclient.cluster.groups.offsets import BrokerOffsets, committed_offset, oldest_offset
 from rmqclient.cluster.groups.running_info import queues_of
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import broker_version

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.groups.progress.at_brokers import committed_offset
+from rmqclient.cluster.groups.offsets import committed_offset
 from rmqclient.cluster.reading.finding import Finding
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.errors import NotOnCluster, UnknownTopic

@@ -10,7 +10,7 @@ import pytest
 from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.groups import grant as grants
 from rmqclient.cluster.groups import membership as memberships
-from rmqclient.cluster.groups.progress.at_brokers import BrokerOffsets
+from rmqclient.cluster.groups.offsets import BrokerOffsets
 from rmqclient.errors import BrokerUnreachable
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.cluster.groups.progress import journal as journals
-from rmqclient.cluster.groups.progress.journal import SLOTS, Journal
+from rmqclient.cluster.groups import journal as journals
+from rmqclient.cluster.groups.journal import SLOTS, Journal
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import TableFull
 
@@ -21,7 +21,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from rmqclient.cluster.groups.progress.journal import Journal
+from rmqclient.cluster.groups.journal import Journal
 from rmqclient.store import MessageQueue
 
 journal = Journal(Path(sys.argv[1]), "killed@host", [("billing", MessageQueue("orders", 3, "broker-a"))].__getitem__)

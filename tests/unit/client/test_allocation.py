@@ -93,12 +93,18 @@ def averaged_as_in_java(queues: Sequence[MessageQueue], member_count: int, index
 EVEN = ("averaged", "circle", "sticky")
 
 
-@pytest.mark.parametrize("strategy", [*EVEN, "hash", "machine_room_nearby"])
+def room_of(thing: str | MessageQueue) -> str:
+    """Every second member and queue is in the north."""
+    number = thing.queue_id if isinstance(thing, MessageQueue) else len(thing)
+    return "north" if number % 2 else "south"
+
+
+@pytest.mark.parametrize("strategy", [*EVEN, "hash", nearby(room_of)], ids=name_of)
 @given(ids=members, given_queues=queues, seed=st.randoms(use_true_random=False))
 def test_every_queue_goes_to_one_member_whatever_the_order_of_the_input(
-    strategy: str, ids: list[str], given_queues: list[MessageQueue], seed: random.Random
+    strategy: str | Strategy, ids: list[str], given_queues: list[MessageQueue], seed: random.Random
 ) -> None:
-    allocation = allocate(strategy, ids, given_queues, room_of=room_of)
+    allocation = allocate(strategy, ids, given_queues)
 
     # Every member has an answer; together they hold every queue once
     assert set(allocation) == set(ids)
@@ -113,13 +119,7 @@ def test_every_queue_goes_to_one_member_whatever_the_order_of_the_input(
     shuffled_ids, shuffled_queues = ids.copy(), given_queues.copy()
     seed.shuffle(shuffled_ids)
     seed.shuffle(shuffled_queues)
-    assert allocate(strategy, shuffled_ids, shuffled_queues, room_of=room_of) == allocation
-
-
-def room_of(thing: str | MessageQueue) -> str:
-    """Every second member and queue is in the north."""
-    number = thing.queue_id if isinstance(thing, MessageQueue) else len(thing)
-    return "north" if number % 2 else "south"
+    assert allocate(strategy, shuffled_ids, shuffled_queues) == allocation
 
 
 # --- circle ------------------------------------------------------------------------------------------------------
@@ -149,12 +149,12 @@ def test_more_virtual_nodes_make_the_shares_by_hash_more_even() -> None:
     ids = [f"CID_PREFIX{number}" for number in range(10)]
 
     def largest(virtual_nodes: int) -> int:
-        allocation = allocate("hash", ids, queues_of("topic", 1_000), virtual_nodes=virtual_nodes)
+        allocation = allocate(hashed(virtual_nodes), ids, queues_of("topic", 1_000))
         return max(map(len, allocation.values()))
 
     assert largest(1) > largest(10) > largest(500)
     with pytest.raises(ValueError, match="virtual_nodes=0"):
-        allocate("hash", ids, queues_of("topic", 1), virtual_nodes=0)
+        hashed(0)
 
 
 # --- config ------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_more_virtual_nodes_make_the_shares_by_hash_more_even() -> None:
 
 def test_config_gives_what_is_written_down() -> None:
     first, second, third = queues_of("t", 3)
-    assert allocate("config", ["b", "a", "c"], [first, second, third], configured={"a": [third, first]}) == {
+    assert allocate(configured({"a": [third, first]}), ["b", "a", "c"], [first, second, third]) == {
         "a": [third, first],
         "b": [],
         "c": [],
@@ -182,7 +182,7 @@ def test_a_queue_that_is_configured_for_two_members_is_refused() -> None:
 def test_the_rest_of_a_machine_room_goes_to_the_first_members_from_the_end() -> None:
     ids = ["a", "b", "c"]
     near, far = queues_of("t", 8, "r1@b"), queues_of("t", 3, "r2@b")
-    allocation = allocate("machine_room", ids, near + far, rooms=["r1"])
+    allocation = allocate(machine_room(["r1"]), ids, near + far)
     assert allocation == {"a": [*near[0:2], near[6]], "b": [*near[2:4], near[7]], "c": near[4:6]}
 
 
@@ -201,7 +201,7 @@ def test_the_rest_of_a_machine_room_goes_to_the_first_members_from_the_end() -> 
     ),
 )
 def test_machine_room_follows_the_formula_of_rocketmq(ids: list[str], given_queues: list[MessageQueue]) -> None:
-    allocation = allocate("machine_room", ids, given_queues, rooms=["r1", "r3"])
+    allocation = allocate(machine_room(["r1", "r3"]), ids, given_queues)
     in_order = sorted(given_queues, key=lambda queue: queue.sort_key)
     for index, member in enumerate(sorted(ids, key=lambda text: text.encode("utf-16-be"))):
         assert allocation[member] == machine_room_as_in_java(in_order, len(ids), index, {"r1", "r3"})
@@ -339,7 +339,7 @@ def test_strategies_are_compared_by_name_and_settings() -> None:
 
 @pytest.mark.parametrize("strategy", ["config", "machine_room", "machine_room_nearby"])
 def test_a_strategy_without_its_setting_says_what_it_needs(strategy: str) -> None:
-    with pytest.raises(ValueError, match=f"'{strategy}' needs"):
+    with pytest.raises(ValueError, match=f"'{strategy}' needs settings"):
         allocate(strategy, ["a"], queues_of("t", 1))
 
 

@@ -191,8 +191,8 @@ def test_bad_tags_are_refused(app: App) -> None:
     ("allocation", "said"),
     [
         ("random", "no allocation strategy 'random'"),
-        ("config", r"write allocation=configured\(\{member: queues\}\)"),
-        ("machine_room_nearby", r"write allocation=nearby\(room_of, inner\)"),
+        ("config", r"needs settings: give configured\(\{member: queues\}\)"),
+        ("machine_room_nearby", r"needs settings: give nearby\(room_of, inner\)"),
         (7, "allocation=7: give a name, or a function"),
         (nearby, "give a name, or a function"),
     ],

@@ -1,0 +1,239 @@
+"""Offsets: where a group goes on in each queue of a cluster, and where that is kept.
+
+==================  =================================================================================
+``BrokerOffsets``   of a group whose members share the queues: at the brokers
+``FileOffsets``     of one member of a broadcast group: in a file of this host
+==================  =================================================================================
+
+Each broker keeps the offsets of its own queues [RemoteBrokerOffsetStore]. It writes them to its disk 10 s after its
+start, and then every 5 s. What it was told since then is lost when it is killed. So its offsets are told again when the
+connection to it was lost.
+
+The file has the format of RocketMQ (LocalFileOffsetStore): an object ``offsetTable`` whose keys are queues::
+
+    {"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"orders"}:9}}
+
+Its path is ``broadcast/<name servers>/<member>/<group>/offsets.json`` in the state directory. A process holds a lock
+of the file beside it while it is this member.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import urllib.parse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rmqclient.cluster.address.state_directory import cluster_directory
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.errors import BrokerUnreachable, ClientIdInUse, QueueError, StoreUnusable
+from rmqclient.remoting.bodies import ResetOffset
+from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.errors import BodyError
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.table import request, response_fields
+from rmqclient.store import MessageQueue
+from rmqclient.store.threads.logs import Log
+
+
+class Offsets(Protocol):
+    """Keeps the offsets of one group, or of one member of a broadcast group. Safe for threads."""
+
+    def read(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message, for a new group of the oldest one. Raises QueueError."""
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Set the offset of the next message; when this returns, others read it. Raises QueueError, OSError."""
+
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the offset without waiting; ``done`` learns on any thread whether it is set. Raises as ``commit``."""
+
+    def life(self, queue: MessageQueue) -> object:
+        """Return what has changed when the offset that was set may be forgotten, and has to be set again."""
+
+    def flush(self) -> None:
+        """Make sure that what was committed survives the process. Raises OSError."""
+
+
+_TIMEOUT_S = 3.0
+
+_log = Log(__name__)
+
+
+class BrokerOffsets:
+    """The offsets of one group at the brokers."""
+
+    def __init__(self, client: ClusterClient, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._failing: set[MessageQueue] = set()
+
+    def read(self, queue: MessageQueue) -> int:
+        """Return the committed offset; the oldest message of the queue for a group that has none. Raises as a call."""
+        committed = committed_offset(self._client, self._group, queue)
+        return oldest_offset(self._client, queue) if committed is None else committed
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Set the committed offset, forwards or back, and wait for the broker's answer. Raises as a call."""
+        self._client.call(self._client.routes.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
+
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the committed offset without waiting; ``done`` learns on the I/O thread whether it is set."""
+
+        def answered(answer: Frame | QueueError) -> None:
+            stored = isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS
+            if stored:
+                self._failing.discard(queue)
+            elif queue not in self._failing:  # or the log would have it every second
+                self._failing.add(queue)
+                _log.warning("group %s: an offset of %s is not committed yet: %s", self._group, queue, answer)
+            done(stored)
+
+        try:
+            address = self._client.routes.address(queue.broker_name)
+        except BrokerUnreachable as error:  # its master is away
+            answered(error)
+        else:
+            self._client.submit(address, self._request(queue, offset), answered, _TIMEOUT_S)
+
+    def life(self, queue: MessageQueue) -> object:
+        """Return another value when the broker may have been killed, or another one has become the master."""
+        address = self._client.routes.master_address(queue.broker_name)
+        return address, self._client.losses(address)
+
+    def _request(self, queue: MessageQueue, offset: int) -> Frame:
+        return request(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup=self._group,
+            topic=self._client.url.wrap(queue.topic),
+            queueId=queue.queue_id,
+            commitOffset=offset,
+        )
+
+    def flush(self) -> None:
+        """Do nothing: the broker writes its offsets to its disk every 5 s."""
+
+
+def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> int | None:
+    """Return where a group goes on, as the broker says; None when it has no offset.
+
+    A 4.9 broker answers 0 for a group without an offset, too, while the first message of the queue is in memory
+    (ConsumerManageProcessor.queryConsumerOffset).
+    """
+    wanted = request(
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=client.url.wrap(queue.topic),
+        queueId=queue.queue_id,
+    )
+    address = client.routes.address(queue.broker_name)
+    answer = client.call(address, wanted, _TIMEOUT_S, also=(ResponseCode.QUERY_NOT_FOUND,))
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return int(response_fields(RequestCode.QUERY_CONSUMER_OFFSET, answer)["offset"])
+
+
+def oldest_offset(client: ClusterClient, queue: MessageQueue) -> int:
+    """Return the queue offset of the oldest message."""
+    wanted = request(RequestCode.GET_MIN_OFFSET, topic=client.url.wrap(queue.topic), queueId=queue.queue_id)
+    answer = client.call(client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
+    return int(response_fields(RequestCode.GET_MIN_OFFSET, answer)["offset"])
+
+
+class FileOffsets:
+    """The offsets of a member. ``oldest(queue)`` returns the offset of the oldest message.
+
+    Raises ClientIdInUse when another process of this host is the member, StoreUnusable when the file cannot be read.
+    """
+
+    def __init__(self, path: Path, oldest: Callable[[MessageQueue], int]) -> None:
+        self._path = path
+        self._oldest = oldest
+        self._lock = threading.Lock()
+        self._changed = False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._alone = (path.parent / "lock").open("ab")
+        try:
+            fcntl.flock(self._alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._alone.close()
+            raise ClientIdInUse(
+                f"another process of this host is this member of the broadcast group: it has {path.parent} open; give "
+                "each process a name of its own"
+            ) from None
+        self._table = _read(path)
+
+    def read(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message; that of the oldest one for a queue that the member never had."""
+        with self._lock:
+            offset = self._table.get(queue)
+        return self._oldest(queue) if offset is None else offset
+
+    def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Set the offset of the next message, in memory; :meth:`flush` keeps it."""
+        with self._lock:
+            self._changed = self._changed or self._table.get(queue) != offset
+            self._table[queue] = offset
+
+    def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
+        """Set the offset of the next message, in memory."""
+        self.commit(queue, offset)
+        done(True)
+
+    def life(self, queue: MessageQueue) -> None:
+        """Return None: the file forgets nothing."""
+
+    def flush(self) -> None:
+        """Write the file, by way of another one that takes its place. Raises OSError."""
+        with self._lock:
+            if self._changed:
+                _write(self._path, self._table)
+                self._changed = False
+
+    def begin(self, topics: set[str], offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set where the member begins in topics. False, and nothing is done, if it had one before. Raises OSError."""
+        with self._lock:
+            if any(queue.topic in topics for queue in self._table):
+                return False
+            self._table.update(offsets)
+            _write(self._path, self._table)
+            return True
+
+    def close(self) -> None:
+        """Write the file, and let another process be the member. Raises OSError."""
+        try:
+            self.flush()
+        finally:
+            self._alone.close()
+
+
+def offsets_path(name_servers: tuple[str, ...], member: str, group: str) -> Path:
+    """Return where a member keeps its offsets. The order of the name servers does not matter."""
+    names = [urllib.parse.quote(name, safe="") for name in (member, group)]
+    return cluster_directory("broadcast", name_servers).joinpath(*names, "offsets.json")
+
+
+def _read(path: Path) -> dict[MessageQueue, int]:
+    try:
+        return dict(ResetOffset.decode(path.read_bytes()).offsets)
+    except FileNotFoundError:
+        return {}
+    except (OSError, BodyError) as error:
+        raise StoreUnusable(f"the offsets in {path} cannot be read: {error}; remove the file to begin anew") from error
+
+
+def _write(path: Path, table: Mapping[MessageQueue, int]) -> None:
+    new = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        with new.open("wb") as file:
+            file.write(ResetOffset(dict(table)).encode())
+            os.fsync(file.fileno())
+        new.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
