@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -35,12 +36,13 @@ def test_what_is_empty_is_refused_before_anything_is_written(
 
 
 def test_an_outbox_refuses_an_empty_sharding_key_with_the_row() -> None:
-    connection, outbox = sqlite3.connect(":memory:"), Outbox()
-    outbox.create(connection)
-    connection.execute("CREATE TABLE orders (id INTEGER)")
-    connection.execute("INSERT INTO orders VALUES (1)")
-    with pytest.raises(MessageRejected):
-        outbox.add(connection, Message("TopicA", b"body"), "")
+    outbox = Outbox()
+    with closing(sqlite3.connect(":memory:")) as connection:
+        outbox.create(connection)
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        connection.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(MessageRejected):
+            outbox.add(connection, Message("TopicA", b"body"), "")
 
 
 def test_what_an_earlier_version_made_is_still_sent(store: MessageStore, producer: Producer) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -243,7 +244,7 @@ def test_an_outbox_and_an_inbox_make_one_change_of_each_row(place: Place, tmp_pa
     topic, group, app = place.topic("Payments"), place.name("g"), App(place.address)
     database = tmp_path / "shop.db"
     outbox, inbox = Outbox(), Inbox(group)
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         outbox.create(connection)
         inbox.create(connection)
         connection.execute("CREATE TABLE account (body TEXT)")
@@ -252,12 +253,12 @@ def test_an_outbox_and_an_inbox_make_one_change_of_each_row(place: Place, tmp_pa
 
     @app.handler(topic, group=group)
     def book(message: ReceivedMessage) -> None:
-        with sqlite3.connect(database, timeout=30) as own, inbox.once(own, message) as is_first:
+        with closing(sqlite3.connect(database, timeout=30)) as own, own, inbox.once(own, message) as is_first:
             if is_first:
                 own.execute("INSERT INTO account VALUES (?)", (message.body.decode(),))
 
     def booked() -> list[str]:
-        with sqlite3.connect(database) as reading:
+        with closing(sqlite3.connect(database)) as reading:
             return sorted((row[0] for row in reading.execute("SELECT body FROM account")), key=int)
 
     with place.running(app):
