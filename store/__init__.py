@@ -12,152 +12,33 @@
 ``recovery``   from a directory that was left anyhow to a store that can be used
 ``inspect``    a store read without locks: views, dumps, invariants
 ``handles``    what producers and consumers hold: appenders and grants
-``samples``    what the processes share, read in one look
+``observe``    what the processes share, read in one look and summed up by group, without the kernel
 =============  =====================================================================================================
 
 ``wire`` reads records that a broker sent, and writes what a client sends to it.
 :func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
-declares every layout of bytes, once. Other packages use the names that this module exports, and single names of the
-rooms that read messages and files. Of ``runtime`` they use only what stands here; the client's local backend may use
-more.
+declares every layout of bytes, once. Other packages use the names that :mod:`rmqclient.store.exports` lists, which are
+names of this package, and single names of the rooms that read messages and files. Of ``runtime`` they use only what
+stands there; the client's local backend may use more.
+
+The names are loaded when the first of them is asked for: ``rmq check``, a new process each time, imports ``observe``
+and not the kernel.
 """
 
 from __future__ import annotations
 
-from rmqclient.store import layout
-from rmqclient.store.config import (
-    CompactionConfig,
-    Durability,
-    FlushConfig,
-    RetentionConfig,
-    StoreConfig,
-    TransactionConfig,
-)
-from rmqclient.store.files import fork
-from rmqclient.store.kernel import _kernel
-from rmqclient.store.kernel._kernel import (
-    DELAYS,
-    HALF_TOPIC,
-    OPERATION_TOPIC,
-    RESERVED_PROPERTIES,
-    SCHEDULE_TOPIC,
-    STOPPED,
-    TIMER_TOPIC,
-    Appender,
-    Collector,
-    ColumnBuffer,
-    Columns,
-    Message,
-    PlainSends,
-    QueueGrant,
-    ReceivedMessage,
-    RecordReader,
-    Running,
-    SendResult,
-    TagSet,
-    append_received,
-    append_received_batch,
-    boottime,
-    delay_ms,
-    give_steps,
-    java_hash,
-    limit_resident,
-    running_in,
-    stored_message,
-    use_one_heap,
-)
-from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES
-from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.message_store import MessageStore, open_store
-from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
-from rmqclient.store.runtime.client_id import check_client_id, default_client_id
-from rmqclient.store.runtime.members import Member, MemberInfo, MemberTable, Seat
-from rmqclient.store.runtime.running import Interrupted
-from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerState, WorkerStatus, WorkerTable
-from rmqclient.store.threads.signals import take_no_signals
-from rmqclient.store.wire import (
-    OffsetId,
-    ReadStatus,
-    decode_records,
-    encode_batch,
-    encode_each,
-    encode_properties,
-    new_message_id,
-    parse_offset_id,
-    sent_results,
-)
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ACK_WINDOW",
-    "CRC_PROPERTY_SIZE",
-    "DELAYS",
-    "HALF_TOPIC",
-    "LONGEST_SLEEP_S",
-    "MAX_PROPERTIES_BYTES",
-    "OPERATION_TOPIC",
-    "RESERVED_PROPERTIES",
-    "SCHEDULE_TOPIC",
-    "STOPPED",
-    "TIMER_TOPIC",
-    "Appender",
-    "ArrivalBell",
-    "Bell",
-    "Collector",
-    "ColumnBuffer",
-    "Columns",
-    "CompactionConfig",
-    "Durability",
-    "FlushConfig",
-    "Interrupted",
-    "Member",
-    "MemberInfo",
-    "MemberTable",
-    "Message",
-    "MessageQueue",
-    "MessageStore",
-    "OffsetId",
-    "PlainSends",
-    "QueueGrant",
-    "ReadStatus",
-    "ReceivedMessage",
-    "RecordReader",
-    "RetentionConfig",
-    "Running",
-    "Seat",
-    "SendResult",
-    "StoreConfig",
-    "TagSet",
-    "TransactionConfig",
-    "WorkerSlot",
-    "WorkerState",
-    "WorkerStatus",
-    "WorkerTable",
-    "append_received",
-    "append_received_batch",
-    "boottime",
-    "check_client_id",
-    "decode_records",
-    "default_client_id",
-    "delay_ms",
-    "encode_batch",
-    "encode_each",
-    "encode_properties",
-    "fork",
-    "give_steps",
-    "java_hash",
-    "limit_resident",
-    "new_message_id",
-    "open_store",
-    "parse_offset_id",
-    "running_in",
-    "sent_results",
-    "stored_message",
-    "take_no_signals",
-    "use_one_heap",
-]
+if TYPE_CHECKING:
+    from rmqclient.store.exports import *  # noqa: F403
+else:
 
-
-if _kernel.FINGERPRINT != layout.LAYOUT_FINGERPRINT:
-    raise ImportError(
-        "rmqclient.store.kernel._kernel was built for another layout: run `make install` to build it again"
-    )
+    def __getattr__(name):
+        if not name.startswith("__") and find_spec(f"{__name__}.{name}") is None:  # a room is imported without the rest
+            exports = import_module("rmqclient.store.exports")
+            globals().update({each: getattr(exports, each) for each in exports.__all__})
+            if name in exports.__all__:
+                return globals()[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

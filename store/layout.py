@@ -1,7 +1,7 @@
 """Every on-disk and shared-memory layout, declared once.
 
 Docstrings elsewhere show these tables, and a test compares them with the declarations here. The build writes them down
-for the compiled kernel (``kernel/constants.py``); importing :mod:`rmqclient.store` refuses a kernel of another layout.
+for the compiled kernel (``kernel/constants.py``); importing the kernel fails for one of another layout.
 
 On-disk layouts are RocketMQ 4.9's and big-endian. Runtime layouts are native-endian, and every word is aligned to its
 size, because another process could see an unaligned word half written.

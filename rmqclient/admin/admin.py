@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypeAlias
@@ -18,8 +18,6 @@ from rmqclient.admin.infos import (
     Subscription,
     TopicInfo,
 )
-from rmqclient.backend.protocols import GroupQueue, Span
-from rmqclient.health import words
 from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
@@ -32,6 +30,8 @@ from rmqclient.store.errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from rmqclient.store.observe.observation import GroupQueue
+from rmqclient.store.observe.summary import Group, state_of_queues
 from rmqclient.store.settings.config_file import READABLE, WRITABLE
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
@@ -161,29 +161,28 @@ class Admin:
 
     def groups(self) -> list[GroupInfo]:
         """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
-        members: dict[str, list[MemberInfo]] = {}
-        for member in self.consumers():
-            members.setdefault(group_and_member(member.group)[0], []).append(member)
-        consumed: dict[str, list[GroupQueue]] = {name: [] for name in members}
-        for each in self._backend.group_queues():
-            consumed.setdefault(group_and_member(each.group)[0], []).append(each)
-        return [self._group_info(name, members.get(name, []), consumed[name]) for name in sorted(consumed)]
+        return [
+            GroupInfo(each.group, each.topics, len(each.members), each.lag, each.state, each.waiting, len(each.spare))
+            for each in self._backend.groups()
+        ]
 
     def lag(self, group: str) -> list[QueueLag]:
         """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
 
         For a broadcast group: one row per queue and member, including former members.
         """
-        return self._lag_of(self._queues_of(check_group(group)))
+        found = self._group(check_group(group))
+        return [] if found is None else _lags(found.queues, waiting=found.waiting or 0)
 
     def subscriptions(self, group: str) -> list[Subscription]:
         """Return what a group subscribes to, by topic. Members that disagree on a topic are in several rows.
 
         A topic that nobody consumes just now is there, too. Raises InvalidName.
         """
-        lags = self.lag(group)
-        members: dict[tuple[str, str | None], list[str]] = {(queue.topic, None): [] for queue in lags}
-        for member in self._backend.consumers(group):
+        found = self._group(check_group(group))
+        queues = found.queues if found else ()
+        members: dict[tuple[str, str | None], list[str]] = {(each.queue.topic, None): [] for each in queues}
+        for member in found.consumers if found else ():
             if member.group == group:
                 members.pop((member.topic, None), None)
                 members.setdefault((member.topic, member.subscription), []).append(member.client_id)
@@ -192,8 +191,8 @@ class Admin:
                 topic=topic,
                 subscription=text,
                 members=tuple(sorted(clients)),
-                queues=sum(queue.topic == topic for queue in lags),
-                lag=sum(queue.lag for queue in lags if queue.topic == topic),
+                queues=sum(each.queue.topic == topic for each in queues),
+                lag=sum(each.lag for each in queues if each.queue.topic == topic),
             )
             for (topic, text), clients in sorted(members.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         ]
@@ -204,17 +203,19 @@ class Admin:
         Empty for a group that does not exist. A member without a queue is a spare. The queues are read one after the
         other: while queues move, one may be free.
         """
-        consumers = self._backend.consumers(check_group(group))
-        members = {(member.key, member.topic): member for member in consumers if member.group == group}
-        owned: dict[_Shelf, list[int]] = {}
-        for each in self._backend.group_queues(group):
+        seen = self._group(check_group(group))
+        if seen is None:
+            return []
+        owned: dict[_Assigned, list[int]] = {}
+        for each in seen.queues:
             if each.group == group:
                 topic, queue_id, broker_name = each.queue
-                shelf = _Shelf(members.get((each.owner, topic)), topic, broker_name)
-                owned.setdefault(shelf, []).append(queue_id)
-        busy = {shelf.member for shelf in owned}
-        spares = [_Shelf(member, member.topic, "") for member in members.values() if member not in busy]
-        found = [_assignment(group, shelf, owned.get(shelf, [])) for shelf in [*owned, *spares]]
+                owner = None if each.owner is None else (each.owner.client_id, topic)
+                owned.setdefault(_Assigned(owner, topic, broker_name), []).append(queue_id)
+        members = {(member.client_id, member.topic): member for member in seen.consumers if member.group == group}
+        busy = {assigned.owner for assigned in owned}
+        spares = [_Assigned(key, key[1], "") for key in members if key not in busy]
+        found = [_assignment(group, each, members, owned.get(each, [])) for each in [*owned, *spares]]
         return sorted(found, key=lambda each: (each.topic, each.client_id or "", each.broker_name))
 
     # --- changing groups ---------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class Admin:
         """
         _check_movable(target)
         stands = {
-            each.queue: max(each.committed_offset, self._backend.span(each.queue).min_offset)
+            each.queue: max(each.committed_offset, each.min_offset)
             for each in self._queues_of(check_group(source))
             if each.group == source
             and topic in (None, each.queue.topic)
@@ -323,47 +324,13 @@ class Admin:
 
     # --- inside ------------------------------------------------------------------------------------
 
+    def _group(self, group: str) -> Group | None:
+        return next((each for each in self._backend.groups(group) if each.group == group), None)
+
     def _queues_of(self, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueue]:
         """Return how a group stands, its broadcast members included, in all queues or in some."""
-        return [
-            each
-            for each in self._backend.group_queues(group)
-            if group_and_member(each.group)[0] == group and (queues is None or each.queue in queues)
-        ]
-
-    def _lag_of(self, group_queues: list[GroupQueue]) -> list[QueueLag]:
-        groups = {group_and_member(each.group)[0] for each in group_queues}
-        clients = {member.key: member.client_id for group in groups for member in self._backend.consumers(group)}
-        found = [self._queue_lag(each, clients) for each in group_queues]
-        return sorted(found, key=lambda each: (each.topic, each.broker_name, each.queue_id, each.member or ""))
-
-    def _queue_lag(self, group_queue: GroupQueue, clients: dict[tuple[int, int], str]) -> QueueLag:
-        queue = group_queue.queue
-        span = self._backend.span(queue)
-        group, member = group_and_member(group_queue.group)
-        owner = clients.get(group_queue.owner)
-        return QueueLag(
-            group=group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            committed_offset=group_queue.committed_offset,
-            max_offset=span.max_offset,
-            lag=span.max_offset - max(group_queue.committed_offset, span.min_offset),
-            acknowledged_ahead=group_queue.acknowledged_ahead,
-            owner=owner,
-            epoch=group_queue.epoch,
-            state=_state_of(group_queue, owner, span),
-            member=member,
-            broker_name=queue.broker_name,
-        )
-
-    def _group_info(self, group: str, members: list[MemberInfo], group_queues: list[GroupQueue]) -> GroupInfo:
-        clients = {member.key: member.client_id for member in members}
-        queues = [self._queue_lag(each, clients) for each in group_queues]
-        topics = {*(queue.topic for queue in queues), *(member.topic for member in members)} - {RETRY_PREFIX + group}
-        consumers, lag = len({member.client_id for member in members}), sum(queue.lag for queue in queues)
-        state = words.group_state((queue.state for queue in queues), members=consumers, lag=lag)
-        return GroupInfo(group, tuple(sorted(topics)), consumers, lag, state)
+        found = self._group(group)
+        return [each for each in (found.queues if found else ()) if queues is None or each.queue in queues]
 
     def _queues(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
         queues = self._backend.queues(topic)
@@ -410,31 +377,55 @@ class Admin:
             raise UnknownGroup(f"group {group!r} never consumed{where}: see `rmq group ls`")
         names = {(each.group, each.queue) for each in meant}
         self._backend.set_paused(names, paused=paused)
-        return self._lag_of([each for each in self._queues_of(group) if (each.group, each.queue) in names])
+        return _lags([each for each in self._queues_of(group) if (each.group, each.queue) in names])
 
 
-class _Shelf(NamedTuple):
+class _Assigned(NamedTuple):
     """A member, or nobody, and a topic on a broker, of which it has queues."""
 
-    member: MemberInfo | None
+    owner: tuple[str, str] | None
+    """Client id and topic."""
     topic: str
     broker_name: str
 
 
-def _assignment(group: str, shelf: _Shelf, queue_ids: list[int]) -> MemberAssignment:
-    _, topic, broker_name = shelf
-    ids = tuple(sorted(queue_ids))
-    if shelf.member is None:
-        return MemberAssignment(group, topic, None, None, None, None, ids, broker_name)
+def _assignment(
+    group: str, assigned: _Assigned, members: Mapping[tuple[str, str], MemberInfo], queue_ids: list[int]
+) -> MemberAssignment:
+    owner, topic, broker_name = assigned
+    member = members.get(owner) if owner else None
     return MemberAssignment(
         group=group,
         topic=topic,
-        client_id=shelf.member.client_id,
-        pid=shelf.member.pid,
-        heartbeat_age_ms=shelf.member.heartbeat_age_ms,
-        subscription=shelf.member.subscription,
-        queue_ids=ids,
+        client_id=member.client_id if member else None,
+        pid=member.pid if member else None,
+        heartbeat_age_ms=member.heartbeat_age_ms if member else None,
+        subscription=member.subscription if member else None,
+        queue_ids=tuple(sorted(queue_ids)),
         broker_name=broker_name,
+    )
+
+
+def _lags(queues: Iterable[GroupQueue], waiting: int = 0) -> list[QueueLag]:
+    found = [_lag(each, waiting) for each in queues]
+    return sorted(found, key=lambda each: (each.topic, each.broker_name, each.queue_id, each.member or ""))
+
+
+def _lag(each: GroupQueue, waiting: int) -> QueueLag:
+    group, member = group_and_member(each.group)
+    return QueueLag(
+        group=group,
+        topic=each.queue.topic,
+        queue_id=each.queue.queue_id,
+        committed_offset=each.committed_offset,
+        max_offset=each.max_offset,
+        lag=each.lag,
+        acknowledged_ahead=each.acknowledged_ahead,
+        owner=each.owner.client_id if each.owner else None,
+        epoch=each.epoch,
+        state=state_of_queues([each], waiting=waiting if each.queue.topic == RETRY_PREFIX + group else 0),
+        member=member,
+        broker_name=each.queue.broker_name,
     )
 
 
@@ -448,14 +439,3 @@ def _time_of(to: Position) -> int | None:
     if isinstance(to, datetime.datetime):
         return round(to.timestamp() * 1000)
     return {"earliest": 0, "latest": -1}.get(str(to))
-
-
-def _state_of(group_queue: GroupQueue, owner: str | None, span: Span) -> str:
-    return words.queue_state(
-        lag=span.max_offset - max(group_queue.committed_offset, span.min_offset),
-        lost=max(0, span.min_offset - group_queue.committed_offset),
-        paused=group_queue.paused,
-        has_owner=owner is not None,
-        flow_control=group_queue.flow_control,
-        held_attempts=group_queue.held_attempts,
-    )

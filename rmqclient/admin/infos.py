@@ -52,14 +52,14 @@ class QueueLag:
     committed_offset: int
     max_offset: int
     lag: int
-    """Messages at or above the committed offset that are still there."""
+    """Messages at or above the committed offset that are still there; see :mod:`rmqclient.store.observe.summary`."""
     acknowledged_ahead: int
     """How many of these are finished already, out of order."""
     owner: str | None
-    """Client id of the member that has the queue."""
+    """Client id of the member that has the queue; None when its process has ended, and when its lease has."""
     epoch: int
     state: str
-    """In the words of :mod:`rmqclient.health.words`, such as ``flow control: span``."""
+    """In the words of :mod:`rmqclient.store.observe.states`, such as ``flow control: span``."""
     member: str | None
     """Of a broadcast group: whose offsets these are."""
     broker_name: str = ""
@@ -106,10 +106,14 @@ class GroupInfo:
     topics: tuple[str, ...]
     """Without the group's own retry topic, whose messages count in the lag."""
     members: int
-    """Consumers: usually one a process."""
+    """Client ids: usually one a process."""
     lag: int
     state: str = ""
-    """That of its worst queue, in the words of :mod:`rmqclient.health.words`."""
+    """That of its worst queue, in the words of :mod:`rmqclient.store.observe.states`."""
+    waiting: int | None = None
+    """Failed messages whose next attempt is not due yet; None on a cluster, where nobody tells."""
+    spare: int = 0
+    """Members that have no queue of a topic that they consume."""
 
 
 @dataclass(frozen=True, slots=True)

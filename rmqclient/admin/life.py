@@ -14,12 +14,17 @@ from typing import NamedTuple
 from rmqclient.backend.protocols import Backend
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
+from rmqclient.filters.tag import parse_tags
+from rmqclient.health.words import age
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
 from rmqclient.steps.journal import PAUSED, id_of
 from rmqclient.steps.record import Record
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.observe.observation import GroupQueue
+from rmqclient.store.observe.states import HUNG_AFTER_S
+from rmqclient.store.observe.summary import Group
 from rmqclient.tracing.records import TRACE_TOPIC, EndTransaction, Pub, SubAfter, SubBefore, decoded
 
 _MOST_COPIES = 64
@@ -145,14 +150,52 @@ def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
 
 
 def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
-    places = {(copy.topic, copy.queue_id): copy for copy in copies}
-    for each in sorted(backend.group_queues(), key=lambda one: (one.group, one.queue)):
-        copy = places.get((each.queue.topic, each.queue.queue_id))
-        if copy is not None and not copy.topic.startswith(DEAD_LETTER_PREFIX):
-            done = copy.queue_offset < each.committed_offset
-            ahead = f", {each.acknowledged_ahead} behind that are finished" if each.acknowledged_ahead else ""
-            said = "finished" if done else f"not passed: the group stands at {each.committed_offset}{ahead}"
-            yield Step(None, f"group {each.group}", _place(copy), said)
+    for group in backend.groups():
+        for copy in copies:
+            if not copy.topic.startswith(DEAD_LETTER_PREFIX):
+                for name, standing in standings(group, copy):
+                    yield Step(None, f"group {name}", _place(copy), standing.said)
+
+
+class Standing(NamedTuple):
+    """How a group stands with one record of a message."""
+
+    what: str
+    """``runs``, ``hangs``, ``waits``, ``skipped`` or ``finished``."""
+    said: str
+
+
+def standings(group: Group, message: ReceivedMessage) -> Iterator[tuple[str, Standing]]:
+    """Yield how a group stands with a record, if it has its queue; of a broadcast group, each member by its name."""
+    for each in group.queues:
+        if (each.queue.topic, each.queue.queue_id) == (message.topic, message.queue_id):
+            yield each.group, _standing(group, each, message)
+
+
+def _standing(group: Group, each: GroupQueue, message: ReceivedMessage) -> Standing:
+    offset, said = message.queue_offset, ""
+    for call in group.calls:
+        if (call.group, call.queue) == (each.group, each.queue) and call.queue_offset <= offset <= call.last_offset:
+            what = "hangs" if call.age_s > HUNG_AFTER_S else "runs"
+            return Standing(what, f"{what} for {age(call.age_s)} in process {call.pid}")
+    if offset >= each.committed_offset:
+        before = offset - each.committed_offset
+        said = f"not passed: {before:,} messages stand before it" if before else "not passed: it is the next one"
+        return Standing("waits", said + (", or it is finished ahead of them" if each.acknowledged_ahead else ""))
+    wants = sorted({member.subscription for member in group.consumers if member.topic == each.queue.topic})
+    tags = wants[0].partition(";")[0].removeprefix("tags ").strip() if wants else "*"
+    if each.skipped and not _is_wanted(tags, message):
+        return Standing("skipped", f"skipped by its tags: the group wants {tags}")
+    if each.skipped and (not wants or any("; sql " in text or "; jmespath " in text for text in wants)):
+        return Standing("finished", f"finished, or skipped: {each.skipped:,} messages of the queue were")
+    return Standing("finished", "finished")
+
+
+def _is_wanted(tags: str, message: ReceivedMessage) -> bool:
+    try:
+        return parse_tags(tags).matches(message.tags)
+    except ValueError:  # of another language, whose rules are others
+        return True
 
 
 def _event(copy: ReceivedMessage) -> str:

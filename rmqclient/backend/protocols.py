@@ -32,6 +32,7 @@ from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP
 from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store.observe.summary import Group
 
 
 class Buffer(Protocol):
@@ -143,25 +144,6 @@ class Span(NamedTuple):
     """Queue offset of the oldest message."""
     max_offset: int
     """Queue offset that the next message will get."""
-
-
-class GroupQueue(NamedTuple):
-    """How a group stands in one queue, as an onlooker sees it."""
-
-    group: str
-    """Of a broadcast group, with the name of the member."""
-    queue: MessageQueue
-    committed_offset: int
-    acknowledged_ahead: int
-    """Messages above the committed offset that are finished."""
-    owner: tuple[int, int]
-    """``Seat.key`` of the member that was granted the queue last; the member may be dead."""
-    epoch: int
-    paused: bool
-    flow_control: int
-    """What :meth:`rmqclient.backend.group_protocols.Grant.show` was given last."""
-    held_attempts: int
-    """Attempts of the failed message that an ordered queue is held by; 0 without such a message."""
 
 
 class Backend(Protocol):
@@ -295,8 +277,8 @@ class Backend(Protocol):
     def consumers(self, group: str | None = None) -> list[MemberInfo]:
         """Return the living members of a group, its broadcast members included, or those of every group."""
 
-    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
-        """Return how every group stands in every queue that it ever had; with a name, at least that group.
+    def groups(self, group: str | None = None) -> list[Group]:
+        """Return every group that has consumed or consumes, sorted by name; with a name, at least that group.
 
         A backend may know only of one group who has its queues.
         """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.group_protocols import Members
-from rmqclient.backend.protocols import GroupQueue, Sender, Span
+from rmqclient.backend.protocols import Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import OpenTransaction, Transactions
@@ -35,6 +35,7 @@ from rmqclient.names import PRODUCER_GROUP
 from rmqclient.place import shown
 from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.observe.summary import Group
 
 _READ_AT_ONCE = 32
 _EVERY_TAG = TagFilter(frozenset())
@@ -203,9 +204,9 @@ class ClusterBackend:
         """Set where a new group begins; False when it has one of the queues."""
         return begin_group(self._client, self._client.url.wrap(group), offsets)
 
-    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
-        """Return how every group stands in every queue that it ever had."""
-        return self._groups.all_queues(group)
+    def groups(self, group: str | None = None) -> list[Group]:
+        """Return every group as its brokers know it. Retries that wait are known to nobody."""
+        return self._groups.all(group)
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues; see :meth:`rmqclient.cluster.reading.groups.Groups.seek`."""

@@ -22,8 +22,8 @@ from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
 from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, topics, waiting, workers
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
-from rmqclient.local.glance import Unreadable
 from rmqclient.opening import MessageStore
+from rmqclient.store.observe.reading import Unreadable
 from rmqclient.store.threads.logs import Log
 
 _log = Log("rmqclient.dashboard")

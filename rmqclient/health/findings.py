@@ -12,7 +12,8 @@ replaced      processes that still have a store open that stood at the path befo
 workers       how many are ready, and whether each of them beats
 schedules     ticks that passed a minute ago and that no worker has sent
 hung          handlers that have run longer than a limit, by the message that they run
-lag           each group: its state in words, messages that are not finished, age of the oldest
+lag           each group: its state in words, messages that are not finished or wait for a retry, age of the oldest,
+              members for which there is no queue
 slots         how many more groups, queues and members the store can have
 topic         each group whose members wait for a topic that nobody has made; each topic with queues that are closed
 dlq           each group: dead letters that wait, and their age
@@ -26,34 +27,27 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqclient.health import words
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import (
-    DEAD_LETTER_PREFIX,
-    GIVEN_UP_TOPIC,
-    HOUSEKEEPER_BYTE,
-    RETRY_PREFIX,
-    Glance,
-    GroupQueue,
-    Member,
-    Queue,
-    Running,
-    Worker,
-    settled_letters,
-    topic_usage,
-)
+from rmqclient.store.observe import states
+from rmqclient.store.observe.config import settled_letters, topic_usage
+from rmqclient.store.observe.observation import Call, Observation, Queue
+from rmqclient.store.observe.reading import HOUSEKEEPER_BYTE, Reading, left_behind
+from rmqclient.store.observe.summary import RETRY_PREFIX, Group, group_of, groups_of
+from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
+    from rmqclient.store.message_queue import MessageQueue
     from rmqclient.store.threads.standing import Holder
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
 
-_INTERNAL = frozenset(("CID_RMQ_SYS_TRANS", "rmq_sys_timer"))
-_BROADCAST = "|"
+DEAD_LETTER_PREFIX = "%DLQ%"
+_GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _MOST_SLOTS = 0.9
 """Share of a table in use, for a warning."""
 _ROOM = {
@@ -63,8 +57,6 @@ _ROOM = {
 }
 _TOLD_FOR_S = 86_400
 """For so long an item that was stepped over is told of."""
-_QUEUES_READ = 64
-"""Of a group, for the age of its oldest message: a read of two files each."""
 
 
 class Value(NamedTuple):
@@ -92,43 +84,46 @@ class Finding(NamedTuple):
     values: tuple[Value, ...] = ()
 
 
-def look(glance: Glance, limits: Limits | None = None, *, now_ms: int | None = None) -> list[Finding]:
+def look(reading: Reading, limits: Limits | None = None, *, now_ms: int | None = None) -> list[Finding]:
     """Return every finding, the worst first; what is well is there, too."""
-    limits = limits or Limits()
-    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    queues = glance.queues()
-    found = [store(glance, limits, now_ms), housekeeper(glance), slots(glance)]
-    found += passes(glance, now_ms)
-    found += standing(glance)
-    found += left_behind(glance.left_behind())
-    found += renamed(glance)
-    found += workers(glance, limits)
-    found += groups(glance, queues, limits, now_ms)
-    found += missing_topics(glance, queues, limits)
-    found += closed_queues(glance, queues, limits)
-    found += dead_letters(glance, queues, limits, now_ms)
-    found += [timer(glance, queues, limits, now_ms), transactions(queues)]
+    seen = reading.observe(wall_ms=now_ms)
+    return look_at(reading, seen, limits or Limits())
+
+
+def look_at(reading: Reading, seen: Observation, limits: Limits) -> list[Finding]:
+    """Return as :func:`look` does what an observation says; the reading that made it tells the rest."""
+    found = [store(reading, limits, seen.wall_ms), housekeeper(reading), slots(reading)]
+    found += passes(reading, seen.wall_ms)
+    found += standing(reading)
+    found += removed(left_behind(reading.root))
+    found += renamed(reading)
+    found += workers(seen.workers, seen.calls, limits)
+    found += groups(seen, limits)
+    found += missing_topics(seen, limits)
+    found += closed_queues(reading.root, seen, limits)
+    found += dead_letters(reading, seen, limits)
+    found += [timer(seen, limits), transactions(seen.queues)]
     return sorted(found, key=lambda finding: -finding.level)
 
 
-def ready(glance: Glance, limits: Limits) -> list[Finding]:
+def ready(reading: Reading, limits: Limits) -> list[Finding]:
     """Return what readiness needs: the store takes messages, and enough workers are ready."""
     now_ms = time.time_ns() // 1_000_000
-    found = [store(glance, limits, now_ms)]
-    found += [each for each in workers(glance, limits) if each.check == "workers"]
+    found = [store(reading, limits, now_ms)]
+    found += [each for each in workers(reading.workers(), (), limits) if each.check == "workers"]
     return sorted(found, key=lambda finding: -finding.level)
 
 
-def alive(glance: Glance, limits: Limits) -> list[Finding]:
+def alive(reading: Reading, limits: Limits) -> list[Finding]:
     """Return what liveness needs: a supervisor that runs here, and looks after its workers.
 
     A supervisor is ours when it holds the byte of its worker and is visible in this PID namespace. It replaces
     a worker that is silent; one that was silent for twice as long shows that the supervisor itself does nothing.
     """
-    mine = [each for each in glance.workers() if glance.is_here(each)]
+    mine = [each for each in reading.workers() if each.is_here]
     if not mine:
         return [Finding("supervisor", "", CRITICAL, "no supervisor runs here", "start `rmq run`, or restart this pod")]
-    silent = [each for each in mine if (each.beat_age_s or 0) > 2 * limits.beat_age_s]
+    silent = [each for each in mine if (each.beat_age_ms or 0) / 1000 > 2 * limits.beat_age_s]
     pid = mine[0].supervisor_pid
     if silent:
         state = f"supervisor {pid} leaves {len(silent)} silent workers as they are"
@@ -136,11 +131,11 @@ def alive(glance: Glance, limits: Limits) -> list[Finding]:
     return [Finding("supervisor", str(pid), OK, f"supervisor {pid} looks after {len(mine)} workers")]
 
 
-def store(glance: Glance, limits: Limits, now_ms: int) -> Finding:
+def store(reading: Reading, limits: Limits, now_ms: int) -> Finding:
     """Look at the store as a whole."""
-    used = glance.disk_used_ratio()
+    used = reading.disk().used_ratio
     values = (Value("disk_used_ratio", round(used, 4), limits.disk_warn, limits.disk_crit),)
-    if failed := glance.word("poisoned"):
+    if failed := reading.word("poisoned"):
         name = errno.errorcode.get(failed, str(failed))
         return Finding(
             "store",
@@ -150,10 +145,10 @@ def store(glance: Glance, limits: Limits, now_ms: int) -> Finding:
             "look at the disk, stop every process of the store, run `rmq store repair`, start them again",
             values,
         )
-    if glance.word("disk_full"):
+    if reading.word("disk_full"):
         remedy = "make room: sends go on by themselves"
         return Finding("store", "", CRITICAL, f"disk full: appends are refused, {used:.0%} used", remedy, values)
-    behind_s = _flush_age_s(glance, now_ms)
+    behind_s = _flush_age_s(reading, now_ms)
     if behind_s > limits.flush_warn_s:
         remedy = "look at the disk and at the housekeeper"
         return Finding("store", "", WARNING, f"{words.age(behind_s)} of records are not on the disk", remedy, values)
@@ -163,28 +158,28 @@ def store(glance: Glance, limits: Limits, now_ms: int) -> Finding:
     return Finding("store", "", level, state, remedy, values)
 
 
-def housekeeper(glance: Glance) -> Finding:
+def housekeeper(reading: Reading) -> Finding:
     """Look for the process that flushes, removes old files and delivers what waits."""
-    if glance.has_housekeeper:
+    if reading.has_housekeeper:
         return Finding("housekeeper", "", OK, "at work")
-    if glance.is_locked(HOUSEKEEPER_BYTE):
-        state = f"process {glance.word('housekeeper_pid')} stands still for {words.age(glance.housekeeper_silent_s)}"
+    if reading.is_locked(HOUSEKEEPER_BYTE):
+        state = f"process {reading.word('housekeeper_pid')} stands still for {words.age(reading.housekeeper_silent_s)}"
         remedy = "let it go on (`kill -CONT`, `docker unpause`) or end it; or start `rmq run`, which takes its role"
         return Finding("housekeeper", "", CRITICAL, f"{state}: nothing is flushed or delivered later", remedy)
     remedy = "start `rmq run`, or any process that opens the store with housekeeping"
-    state = "none: nothing is flushed, removed or delivered later" if glance.is_open else "none: the store is closed"
+    state = "none: nothing is flushed, removed or delivered later" if reading.is_open else "none: the store is closed"
     return Finding("housekeeper", "", WARNING, state, remedy)
 
 
-def passes(glance: Glance, now_ms: int) -> Iterator[Finding]:
+def passes(reading: Reading, now_ms: int) -> Iterator[Finding]:
     """Look for passes of the housekeeper that fail, and for items that they could do nothing with."""
-    if failing := glance.failing_passes():
+    if failing := reading.failing_passes():
         state = f"failed when it last ran: {', '.join(failing)}"
         remedy = (
             "the log of the housekeeper says why: often the disk, a limit or a permission; it is tried again by itself"
         )
         yield Finding("passes", "", CRITICAL, state, remedy)
-    count, ago_s = glance.word("stepped_over"), (now_ms - glance.word("stepped_over_at")) / 1000
+    count, ago_s = reading.word("stepped_over"), (now_ms - reading.word("stepped_over_at")) / 1000
     if count and ago_s < _TOLD_FOR_S:
         state = (
             f"{count} waiting messages could not be delivered and were stepped over, the last {words.age(ago_s)} ago"
@@ -193,9 +188,9 @@ def passes(glance: Glance, now_ms: int) -> Iterator[Finding]:
         yield Finding("passes", "stepped over", WARNING, state, remedy, (Value("stepped_over", count, 1),))
 
 
-def standing(glance: Glance) -> Iterator[Finding]:
+def standing(reading: Reading) -> Iterator[Finding]:
     """Look for processes that stand still. Leases move their queues and roles on; what others wait for is critical."""
-    for each in glance.standing():
+    for each in reading.standing():
         roles = [byte for byte in each.held if byte < words.OWNERS]
         held = list(dict.fromkeys(map(words.locked, roles)))
         level = CRITICAL if any(map(words.is_waited_for, roles)) else WARNING
@@ -204,7 +199,7 @@ def standing(glance: Glance) -> Iterator[Finding]:
         yield Finding("standing", str(each.pid), level, state, each.remedy)
 
 
-def left_behind(found: Iterable[Holder]) -> Iterator[Finding]:
+def removed(found: Iterable[Holder]) -> Iterator[Finding]:
     """Look at processes whose store was removed or replaced. They use nothing at the path until they start again."""
     for each in found:
         state = f"process {each.pid} ({each.command}) has a store open that was removed from here: it works on nothing"
@@ -212,12 +207,12 @@ def left_behind(found: Iterable[Holder]) -> Iterator[Finding]:
         yield Finding("replaced", str(each.pid), CRITICAL, state, remedy)
 
 
-def renamed(glance: Glance) -> Iterator[Finding]:
+def renamed(reading: Reading) -> Iterator[Finding]:
     """Look whether the directory was renamed while processes had it open, which write nothing since then."""
-    if glance.is_renamed:
+    if reading.is_renamed:
         state = (
             "the directory was renamed while processes had it open, and those write nothing any more; it is open in "
-            f"{_processes(glance.users())}"
+            f"{_processes(reading.users())}"
         )
         remedy = "end them and start them with the present name; or rename the directory back, and start them again"
         yield Finding("replaced", "", CRITICAL, state, remedy)
@@ -236,9 +231,9 @@ def _processes(found: list[Holder]) -> str:
     return ", ".join(f"process {each.pid} ({each.command})" for each in found) or "processes that cannot be seen here"
 
 
-def slots(glance: Glance) -> Finding:
+def slots(reading: Reading) -> Finding:
     """Look how full the tables of the runtime file are: at their end, what is new gets nothing."""
-    used = glance.slots()
+    used = reading.slots()
     name, (count, most) = max(used.items(), key=lambda each: each[1][0] / each[1][1])
     values = tuple(
         Value(f"{each.replace(' ', '_')}_in_use", taken, _MOST_SLOTS * all_, all_)
@@ -249,16 +244,16 @@ def slots(glance: Glance) -> Finding:
     return Finding("slots", "", level, state, _ROOM[name] if level else "", values)
 
 
-def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
+def workers(found: Sequence[WorkerStatus], calls: Sequence[Call], limits: Limits) -> Iterator[Finding]:
     """Look at the workers of all supervisors, and at the messages that handlers run."""
-    found, running = glance.workers(), glance.running()
-    count = sum(each.state in ("ready", "overdue") for each in found)
-    silent = [each for each in found if (each.beat_age_s or 0) > limits.beat_age_s]
+    count = sum(each.state in (WorkerState.READY, WorkerState.OVERDUE) for each in found)
+    silent = [each for each in found if (each.beat_age_ms or 0) / 1000 > limits.beat_age_s]
     values = (Value("workers_ready", count, None, limits.min_ready or None),)
     if silent:
-        state = "; ".join(f"worker {each.pid} silent for {words.age(each.beat_age_s or 0)}" for each in silent)
+        ages = ((each.pid, words.age((each.beat_age_ms or 0) / 1000)) for each in silent)
+        state = "; ".join(f"worker {pid} silent for {age}" for pid, age in ages)
         yield Finding("workers", "", CRITICAL, state, "its supervisor replaces it; see `rmq worker ls`", values)
-    elif losing := [each for each in found if each.state == "losing"]:
+    elif losing := [each for each in found if each.state is WorkerState.LOSING]:
         state = "; ".join(f"worker {each.pid} lost a thread, and ends" for each in losing)
         yield Finding("workers", "", CRITICAL, state, "its supervisor replaces it; its log has the traceback", values)
     elif count < limits.min_ready:
@@ -266,60 +261,48 @@ def workers(glance: Glance, limits: Limits) -> Iterator[Finding]:
         yield Finding("workers", "", CRITICAL, state, "start `rmq run`, and read its log", values)
     else:
         yield Finding("workers", "", OK, f"{count} ready", "", values)
-    if overdue := [each for each in found if each.state == "overdue"]:
+    if overdue := [each for each in found if each.state is WorkerState.OVERDUE]:
         state = "; ".join(f"a schedule of worker {each.pid} is overdue" for each in overdue)
         remedy = "its log names the schedule and why; if its function hangs: `rmq worker stack`, `rmq worker restart`"
         yield Finding("schedules", "", CRITICAL, state, remedy)
-    for state in hung(found, running, limits.message_age_s):
+    for state in hung(found, calls, limits.message_age_s):
         remedy = "see its stack: `rmq worker stack`; end it: `rmq worker restart`"
         yield Finding("hung", "", CRITICAL, state, remedy)
 
 
-def hung(found: Iterable[Worker], running: list[Running], hung_after_s: float) -> list[str]:
-    """Return the state of each handler call that runs too long, in words."""
-    states = [
-        words.worker_state("", message_age_s=each.age_s, hung_after_s=hung_after_s, place=_place(each))
-        for each in running
-        if each.age_s is not None and each.age_s > hung_after_s
+def hung(found: Iterable[WorkerStatus], calls: Iterable[Call], hung_after_s: float) -> list[str]:
+    """Return the state of each handler call that runs too long, in words; of a worker, if no call of it is there."""
+    ages: list[tuple[float, str | None]] = [(each.age_s, place(each)) for each in calls]
+    known = {each.pid for each in calls}
+    ages += [((each.message_age_ms or 0) / 1000, None) for each in found if each.pid not in known]
+    return [
+        states.worker_state("", message_age_s=age_s, hung_after_s=hung_after_s, place=where)
+        for age_s, where in ages
+        if age_s > hung_after_s
     ]
-    told = {each.pid for each in running if each.age_s is not None}
-    for worker in found:
-        if worker.pid not in told and (worker.message_age_s or 0) > hung_after_s:
-            place = running_place(worker.pid, running)
-            states.append(
-                words.worker_state("", message_age_s=worker.message_age_s, hung_after_s=hung_after_s, place=place)
-            )
-    return states
 
 
-def running_place(pid: int, running: list[Running]) -> str | None:
-    """Return the place of what a process has run longest; of all that it runs if the store does not tell."""
-    mine = [each for each in running if each.pid == pid]
-    if mine and all(each.age_s is not None for each in mine):
-        return _place(max(mine, key=lambda each: each.age_s or 0))
-    return " or ".join(map(_place, mine[:3])) or None
+def place(call: Call) -> str:
+    """Return the place of the message that a handler runs, as ``orders 2:7731``."""
+    return states.place(call.queue.topic, call.queue.queue_id, call.queue_offset)
 
 
-def groups(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:
+def groups(seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look at each group: how far it is behind, and what keeps it."""
-    by_group: dict[str, list[GroupQueue]] = {}
-    for each in glance.group_queues(queues):
-        name = each.group.partition(_BROADCAST)[0]
-        if name not in _INTERNAL and limits.group in (None, name):
-            by_group.setdefault(name, []).append(each)
-    members = members_by_group(glance.members())
-    if limits.group is not None and limits.group not in by_group:
+    found = [each for each in groups_of(seen, limits.message_age_s) if each.queues or each.waiting]
+    if limits.group is not None and limits.group not in {each.group for each in found}:
         yield Finding("lag", limits.group, UNKNOWN, f"no group {limits.group} ever consumed", "see `rmq group ls`")
-    for name in sorted(by_group):
-        yield _group(glance, name, by_group[name], members.get(name, 0), limits, now_ms)
+    for each in found:
+        if limits.group in (None, each.group):
+            yield _group(each, limits, seen.wall_ms)
 
 
-def missing_topics(glance: Glance, queues: list[Queue], limits: Limits) -> Iterator[Finding]:
+def missing_topics(seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look for members that wait for a topic which does not exist: its first message makes it, or its name is wrong."""
-    known = {queue.topic for queue in queues}
+    known = {each.queue.topic for each in seen.queues}
     awaited: dict[str, set[str]] = {}
-    for member in glance.members():
-        group = member.group.partition(_BROADCAST)[0]
+    for member in seen.members:
+        group = group_of(member.group)
         if member.topic not in known and not member.topic.startswith(RETRY_PREFIX) and limits.group in (None, group):
             awaited.setdefault(group, set()).add(member.topic)
     for group, topics in sorted(awaited.items()):
@@ -328,20 +311,20 @@ def missing_topics(glance: Glance, queues: list[Queue], limits: Limits) -> Itera
         yield Finding("topic", group, WARNING, f"waits for {names}, which does not exist", remedy)
 
 
-def closed_queues(glance: Glance, queues: list[Queue], limits: Limits) -> Iterator[Finding]:
+def closed_queues(root: str, seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look at topics that are not open for sends or consumers, or not with all of their queues.
 
     A warning for messages that a group has not handled in queues that no consumer reads.
     """
     if limits.group is not None:
         return
-    usage = topic_usage(glance.root)
-    by_topic: dict[str, list[Queue]] = {}
-    for queue in queues:
+    usage = topic_usage(root)
+    by_topic: dict[str, list[MessageQueue]] = {}
+    for queue, *_ in seen.queues:
         if queue.topic in usage and not queue.topic.startswith(DEAD_LETTER_PREFIX):
             by_topic.setdefault(queue.topic, []).append(queue)
-    lags: dict[Queue, int] = {}
-    for each in glance.group_queues(queues):
+    lags: dict[MessageQueue, int] = {}
+    for each in seen.group_queues:
         lags[each.queue] = max(each.lag, lags.get(each.queue, 0))
     for topic, found in sorted(by_topic.items()):
         use, count = usage[topic], len(found)
@@ -356,16 +339,22 @@ def closed_queues(glance: Glance, queues: list[Queue], limits: Limits) -> Iterat
             yield Finding("topic", topic, OK, state)
 
 
-def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Iterator[Finding]:
+def dead_letters(reading: Reading, seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look at the dead letters that were neither replayed nor purged."""
-    letters = glance.dead_letters(queues)
-    settled = settled_letters(glance.root) if letters else {}
-    for group in sorted(letters):
+    letters: dict[str, list[Queue]] = {}
+    for each in seen.queues:
+        if each.queue.topic.startswith(DEAD_LETTER_PREFIX):
+            letters.setdefault(each.queue.topic.removeprefix(DEAD_LETTER_PREFIX), []).append(each)
+    settled = settled_letters(reading.root) if letters else {}
+    for group, queues in sorted(letters.items()):
         if limits.group not in (None, group):
             continue
-        done = settled.get(letters[group][0].topic, set())
-        waiting = [offset for queue in letters[group] for offset in _unsettled(queue, done)]
-        oldest = oldest_s(glance, [(letters[group][0], min(waiting))] if waiting else [], now_ms)
+        done = settled.get(queues[0].queue.topic, set())
+        waiting = [
+            offset for each in queues for offset in range(each.min_offset, each.max_offset) if offset not in done
+        ]
+        stored_ms = reading.records.stored_ms(queues[0].queue, min(waiting)) if waiting else None
+        oldest = None if stored_ms is None else (seen.wall_ms - stored_ms) / 1000
         level = _level(len(waiting), limits.dlq_warn, limits.dlq_crit)
         state = "1 dead letter" if len(waiting) == 1 else f"{len(waiting)} dead letters"
         remedy = f"rmq dlq ls {group}" if waiting else ""
@@ -376,10 +365,10 @@ def dead_letters(glance: Glance, queues: list[Queue], limits: Limits, now_ms: in
         yield Finding("dlq", group, level, state, remedy, values)
 
 
-def timer(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> Finding:
+def timer(seen: Observation, limits: Limits) -> Finding:
     """Look at the messages that wait for their time and are due."""
-    due = glance.next_delayed_ms(queues)
-    late_s = 0.0 if due is None else max(0.0, (now_ms - due) / 1000)
+    due = seen.timer.next_due_ms
+    late_s = 0.0 if due is None else max(0.0, (seen.wall_ms - due) / 1000)
     values = (Value("timer_late_seconds", round(late_s, 3), limits.late_warn_s),)
     if late_s > limits.late_warn_s:
         remedy = "the housekeeper delivers them: see its finding"
@@ -387,9 +376,9 @@ def timer(glance: Glance, queues: list[Queue], limits: Limits, now_ms: int) -> F
     return Finding("timer", "", OK, "in time", "", values)
 
 
-def transactions(queues: list[Queue]) -> Finding:
+def transactions(queues: Iterable[Queue]) -> Finding:
     """Look at the transactions that nobody decided."""
-    count = sum(queue.max_offset - queue.min_offset for queue in queues if queue.topic == GIVEN_UP_TOPIC)
+    count = sum(each.max_offset - each.min_offset for each in queues if each.queue.topic == _GIVEN_UP_TOPIC)
     values = (Value("transactions_given_up", count, 1),)
     if count:
         state = f"{count} transactions were given up; some may be decided by now"
@@ -397,21 +386,28 @@ def transactions(queues: list[Queue]) -> Finding:
     return Finding("tx", "", OK, "none given up", "", values)
 
 
-def _group(glance: Glance, name: str, rows: list[GroupQueue], members: int, limits: Limits, now_ms: int) -> Finding:
-    lag = sum(each.lag for each in rows)
-    oldest = oldest_s(glance, [(row.queue, row.committed_offset) for row in rows if row.lag], now_ms)
-    state = group_state(rows, members)
-    level = max(_level(lag, limits.lag_warn, limits.lag_crit), _level(oldest, limits.age_warn_s, limits.age_crit_s))
-    remedy = f"rmq group lag {name}" if level else ""
+def _group(group: Group, limits: Limits, now_ms: int) -> Finding:
+    waiting = group.waiting or 0
+    oldest, state, remedy = group.oldest_s(now_ms), group.state, ""
+    level = max(
+        _level(group.lag + waiting, limits.lag_warn, limits.lag_crit),
+        _level(oldest, limits.age_warn_s, limits.age_crit_s),
+    )
+    if level:
+        remedy = f"rmq group lag {group.group}"
     for begin, (least, what) in _REMEDIES.items():
         if state.startswith(begin):
-            level, remedy = max(level, least), what.format(name)
-    values = [Value("lag", lag, limits.lag_warn, limits.lag_crit)]
-    text = f"{state}, lag {lag:,}" if lag else state
+            level, remedy = max(level, least), what.format(group.group)
+    text = f"{state}, lag {group.lag:,}" if group.lag else state
+    if waiting and not state.startswith("waiting"):
+        text += f", {waiting:,} wait for a retry"
+    if group.spare:
+        text += f", {len(group.spare)} of {len(group.members)} members are spare: there are no more queues"
+    values = [Value("lag", group.lag, limits.lag_warn, limits.lag_crit), Value("waiting_retries", waiting)]
     if oldest is not None:
         text += f", the oldest {words.age(oldest)}"
         values.append(Value("lag_seconds", round(oldest, 3), limits.age_warn_s, limits.age_crit_s))
-    return Finding("lag", name, level, text, remedy, tuple(values))
+    return Finding("lag", group.group, level, text, remedy, tuple(values))
 
 
 _REMEDIES = {
@@ -426,48 +422,15 @@ _REMEDIES = {
     "flow control": (WARNING, "a message is not finished: `rmq group lag {}` and `rmq worker ls` show it"),
     "suspended": (WARNING, "see the failure in the workers' log, and `rmq group lag {}`"),
     "paused": (WARNING, "rmq group resume {}"),
+    "hung": (CRITICAL, "see its stack: `rmq worker stack`; end it: `rmq worker restart`"),
 }
 """By the begin of the state: the least level, and what to do."""
 
 
-def members_by_group(members: Iterable[Member]) -> dict[str, int]:
-    """Return how many processes consume each group."""
-    pids: dict[str, set[int]] = {}
-    for member in members:
-        pids.setdefault(member.group.partition(_BROADCAST)[0], set()).add(member.pid)
-    return {group: len(found) for group, found in pids.items()}
-
-
-def group_state(rows: list[GroupQueue], members: int) -> str:
-    """Return the state of a group from its queues, and from how many processes consume it."""
-    states = [
-        words.queue_state(
-            lag=each.lag,
-            lost=each.lost,
-            paused=each.paused,
-            has_owner=each.has_owner,
-            flow_control=each.flow_control,
-            held_attempts=each.held_attempts,
-        )
-        for each in rows
-    ]
-    return words.group_state(states, members=members, lag=sum(each.lag for each in rows))
-
-
-def oldest_s(glance: Glance, places: list[tuple[Queue, int]], now_ms: int) -> float | None:
-    """Return the age of the oldest of the messages at these places, the first 64 of them; None when none is there."""
-    stored = [glance.stored_ms(queue, max(offset, queue.min_offset)) for queue, offset in places[:_QUEUES_READ]]
-    return max(((now_ms - each) / 1000 for each in stored if each is not None), default=None)
-
-
-def _flush_age_s(glance: Glance, now_ms: int) -> float:
-    flushed, published = glance.word("flushed_to"), glance.word("published_to")
-    stored = glance.stored_at(flushed) if glance.is_open and flushed < published else None
+def _flush_age_s(reading: Reading, now_ms: int) -> float:
+    flushed, published = reading.word("flushed_to"), reading.word("published_to")
+    stored = reading.records.stored_at(flushed) if reading.is_open and flushed < published else None
     return 0.0 if stored is None else (now_ms - stored) / 1000
-
-
-def _unsettled(queue: Queue, done: set[int]) -> list[int]:
-    return [offset for offset in range(queue.min_offset, queue.max_offset) if offset not in done]
 
 
 def _level(value: float | None, warn: float | None, crit: float | None) -> int:
@@ -476,7 +439,3 @@ def _level(value: float | None, warn: float | None, crit: float | None) -> int:
     if crit is not None and value >= crit:
         return CRITICAL
     return WARNING if warn is not None and value >= warn else OK
-
-
-def _place(running: Running) -> str:
-    return words.place(running.topic, running.queue_id, running.queue_offset)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqclient.store.observe.states import HUNG_AFTER_S
+
 
 class Limits(NamedTuple):
     """When a check warns, and when it is critical. None never does."""
@@ -11,12 +13,12 @@ class Limits(NamedTuple):
     group: str | None = None
     """Look at this group alone; None looks at every group."""
     lag_warn: int | None = None
-    """Messages that a group has not finished."""
+    """Messages that a group has not finished: its lag, and what waits for a retry."""
     lag_crit: int | None = None
     age_warn_s: float | None = None
     """Age of the oldest message that a group has not finished."""
     age_crit_s: float | None = None
-    message_age_s: float = 300.0
+    message_age_s: float = HUNG_AFTER_S
     """A handler that has run so long hangs: critical."""
     beat_age_s: float = 30.0
     """A worker that was silent for so long: critical."""

@@ -18,9 +18,9 @@ from rmqclient.opening import open_local_store
 from rmqclient.place import scheme_of, shown
 from rmqclient.store.errors import StoreInUse
 from rmqclient.store.files.sharing import open_for_owner
+from rmqclient.store.observe.sampler import Sampler
 from rmqclient.store.recovery.contents import is_store, own_files
 from rmqclient.store.repair import check_nobody_has_it_open
-from rmqclient.store.samples.sampler import Sampler
 
 MARK = ".made-by-rmq-dev"
 """The file that says of a store that ``rmq dev`` has made it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rmqclient.backend.protocols import Backend, GroupQueue, Span
+from rmqclient.backend.protocols import Backend, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
@@ -26,11 +26,22 @@ from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP, RETRY_PREFIX, group_and_member
-from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, StoreConfig, layout
+from rmqclient.store import (
+    HALF_TOPIC,
+    ArrivalBell,
+    Bell,
+    MemberInfo,
+    MessageQueue,
+    MessageStore,
+    StoreConfig,
+    clock,
+    layout,
+)
 from rmqclient.store.append.admission import Later
-from rmqclient.store.errors import QueueError, QueueOwned
+from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
-from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.observe.reading import Reading, Unreadable
+from rmqclient.store.observe.summary import Group, groups_of
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -186,7 +197,7 @@ class LocalBackend:
         """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""
         store = self._usable()
         slot = store.groups.find(group, store.topics.slot(queue))
-        return None if slot is None else slot.committed_offset
+        return None if slot is None else slot.finished_to
 
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it, StoreBusy."""
@@ -226,11 +237,15 @@ class LocalBackend:
         members = [member for member in self.members().all() if member.topic != HALF_TOPIC]
         return [member for member in members if group in (None, group_and_member(member.group)[0])]
 
-    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
-        """Return how every group stands in every queue that it ever had. Words are read without a lock."""
+    def groups(self, group: str | None = None) -> list[Group]:
+        """Return every group that has consumed or consumes, sorted by name. Words are read without a lock."""
         del group  # all are as quick as one
-        store = self._usable()
-        return [_as_seen(slot, store.topics.queue(slot.queue_slot)) for slot in store.groups]
+        self._usable()
+        try:
+            with Reading(str(self.store.root)) as reading:
+                return groups_of(reading.observe(wall_ms=clock.wall_ms(), ages=0))
+        except Unreadable as error:
+            raise StoreUnusable(str(error)) from error
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
@@ -289,20 +304,6 @@ class LocalBackend:
     def _usable(self) -> MessageStore:
         self.store.check_usable()
         return self.store
-
-
-def _as_seen(slot: GroupQueueSlot, queue: MessageQueue) -> GroupQueue:
-    return GroupQueue(
-        group=slot.group,
-        queue=queue,
-        committed_offset=slot.committed_offset,
-        acknowledged_ahead=slot.acknowledged_bits().bit_count(),
-        owner=(slot.load("owner"), slot.load("owner_incarnation")),
-        epoch=slot.load("epoch"),
-        paused=bool(slot.load("paused")),
-        flow_control=slot.load("flow_control"),
-        held_attempts=slot.load("held_attempts") & 0xFFFF_FFFF if slot.load("held_offset") else 0,
-    )
 
 
 def store_of(backend: Backend, user: str) -> MessageStore:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 from rmqclient.backend.group_protocols import Grant, Seat
 from rmqclient.names import group_and_member
 from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
-from rmqclient.store import Seat as MemberSeat
 
 if TYPE_CHECKING:
     from rmqclient.filters import MessageFilter
@@ -78,7 +77,7 @@ class LocalMembership:
         """Look whether the member that this one watches has died. True when it has: every member is woken then."""
         return self._table.watch(self._member.slot)
 
-    def counted(self, lease_ms: int) -> tuple[MemberSeat, ...]:
+    def counted(self, lease_ms: int) -> tuple[MemberInfo, ...]:
         """Return the members that the queues are allocated to, sorted by client id.
 
         Raises StoreFenced when another store took the place of this one.
@@ -105,7 +104,7 @@ class LocalMembership:
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
-        self._member.tell(cast("Iterable[MemberSeat]", seats))
+        self._member.tell(cast("Iterable[MemberInfo]", seats))
 
     def claim(self, count: int) -> list[Running]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""

@@ -12,8 +12,9 @@ A sampler opens no store: it maps the runtime file for reading, takes no lock an
 
 For Prometheus, ``families`` declares every metric, ``readings`` makes them of a sample, ``source`` reads them again and
 again, and ``retried`` keeps one counter from falling meanwhile; ``text``, ``listener`` and ``collector`` show them.
-``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; the rows of a sample are
-:mod:`rmqclient.store.samples.sample`.
+``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; a sample is an
+:class:`~rmqclient.store.observe.observation.Observation`, and :mod:`rmqclient.store.observe.summary` tells of it how
+each group stands.
 """
 
 from rmqclient.metrics.collector import StoreCollector, collect
@@ -35,44 +36,40 @@ from rmqclient.metrics.totals import (
     topic_rates,
 )
 from rmqclient.store import WorkerStatus
-from rmqclient.store.samples.sample import (
-    CallSample,
-    DiskSample,
-    GroupQueueSample,
-    QueueSample,
-    Sample,
-    TimerSample,
-)
-from rmqclient.store.samples.sampler import Sampler
+from rmqclient.store.observe.observation import Call, Disk, GroupQueue, Observation, Queue, Waits
+from rmqclient.store.observe.sampler import Sampler
+from rmqclient.store.observe.summary import Group, groups_of
 
 __all__ = [
     "CONTENT_TYPE",
     "COUNTERS",
     "FOR_GOOD",
     "METRICS",
-    "CallSample",
+    "Call",
     "DeadLetterCount",
-    "DiskSample",
+    "Disk",
     "Family",
-    "GroupQueueSample",
+    "Group",
+    "GroupQueue",
     "GroupTotals",
     "Kind",
     "Listener",
     "Metric",
-    "QueueSample",
-    "Sample",
+    "Observation",
+    "Queue",
     "Sampler",
     "Shown",
     "Source",
     "StoreCollector",
-    "TimerSample",
     "TopicTotals",
+    "Waits",
     "WorkerStatus",
     "by_group",
     "by_topic",
     "collect",
     "exposition",
     "group_rates",
+    "groups_of",
     "per_second",
     "topic_rates",
 ]

@@ -113,7 +113,9 @@ METRICS: Final = (
     Metric("rmq_queue_wait_seconds", Kind.HISTOGRAM, "From the store time of a message to its call.", _GROUP),
     _gauge("rmq_call_age_seconds", "Age of the call that runs longest; 0 when none runs.", *_GROUP),
     _gauge("rmq_group_paused", "1 while a group takes nothing from a queue.", *_GROUP),
-    _gauge("rmq_group_state", "1 for the state of a group: paused, no members, running.", *_GROUP, "state"),
+    _gauge("rmq_group_state", "1 for the state of a group: running, paused, no members, idle.", *_GROUP, "state"),
+    _gauge("rmq_waiting_retries", "Failed messages whose next attempt is not due yet; they are in no lag.", "group"),
+    _gauge("rmq_spare_members", "Members of a group that have no queue of a topic that they consume.", "group"),
     _gauge("rmq_queue_lag_messages", "Messages that a group has not committed; with --per-queue.", *_GROUP, "queue"),
     _gauge("rmq_queue_inflight_messages", "Messages taken and not finished; with --per-queue.", *_GROUP, "queue"),
     # --- workers

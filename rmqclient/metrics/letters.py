@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rmqclient.local.glance import settled_letters
 from rmqclient.names import DEAD_LETTER_PREFIX
-from rmqclient.store.samples.sample import QueueSample
+from rmqclient.store.observe.config import settled_letters
+from rmqclient.store.observe.observation import Queue
 
 
 class DeadLetterCount:
@@ -21,7 +21,7 @@ class DeadLetterCount:
         self._journal: tuple[int, int] | None = None
         self._settled: dict[str, set[int]] = {}
 
-    def by_group(self, queues: Iterable[QueueSample]) -> dict[str, int]:
+    def by_group(self, queues: Iterable[Queue]) -> dict[str, int]:
         """Return those of each group that ever had one. Raises OSError for a journal that cannot be read."""
         journal = _mark_of(self._root / "config" / "deadLetters.jsonl")
         if journal != self._journal:

@@ -15,10 +15,13 @@ from rmqclient.metrics.topics import has_copies, is_of_application, is_system
 from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
 from rmqclient.names import RETRY_PREFIX, group_and_member
 from rmqclient.store import WorkerState, WorkerStatus
-from rmqclient.store.samples.sample import Sample
-from rmqclient.store.samples.sampler import HISTOGRAM_BOUNDS_S
+from rmqclient.store.observe import states
+from rmqclient.store.observe.observation import Observation
+from rmqclient.store.observe.sampler import HISTOGRAM_BOUNDS_S
+from rmqclient.store.observe.summary import Group, groups_of, state_of_queues
 
 _GROUP_STATES = ("running", "paused", "no members")
+"""These are there from the start, any other one while it is the state."""
 _WORKER_STATES = tuple(state for state in WorkerState if state is not WorkerState.FREE)
 
 
@@ -37,7 +40,7 @@ class Shown:
 USUAL: Final = Shown()
 
 
-def readings(sample: Sample, root: Path, shown: Shown, retried: Retried) -> list[Family]:
+def readings(sample: Observation, root: Path, shown: Shown, retried: Retried) -> list[Family]:
     """Return the families of a sample of the store in ``root``; ``retried`` knows those before."""
     families = _empty()
     add = _Adding(families)
@@ -87,7 +90,7 @@ class _Adding:
 _Add = Callable[..., None]
 
 
-def _add_topics(add: _Add, sample: Sample) -> None:
+def _add_topics(add: _Add, sample: Observation) -> None:
     topics = by_topic(sample)
     for topic, totals in topics.items():
         if not has_copies(topic):
@@ -96,33 +99,35 @@ def _add_topics(add: _Add, sample: Sample) -> None:
     add("rocketmq_topic_number", sum(map(is_of_application, topics)))
 
 
-def _add_groups(add: _Add, sample: Sample, retried: Retried) -> None:
-    members: dict[str, set[str]] = {}
-    topics_of: dict[str, set[str]] = {}
-    for member in sample.members:
-        group = group_and_member(member.group)[0]
-        members.setdefault(group, set()).add(member.client_id)
-        topics_of.setdefault(group, set()).add(member.topic)
+def _add_groups(add: _Add, sample: Observation, retried: Retried) -> None:
     ages: dict[tuple[str, str], float] = {}
     for call in sample.calls:
         key = group_and_member(call.group)[0], call.queue.topic
         ages[key] = max(call.age_s, ages.get(key, 0.0))
-    groups = by_group(sample)
-    for (group, topic), totals in groups.items():
+    groups = {each.group: each for each in groups_of(sample)}
+    for (group, topic), totals in by_group(sample).items():
         _add_rocketmq_group(add, sample, group, topic, totals)
         _add_group(add, group, topic, totals)
         add("rmq_retried_total", retried.shown(group, topic, totals), group, topic)
         add("rmq_call_age_seconds", ages.get((group, topic), 0.0), group, topic)
-        state = "paused" if totals.paused else "running" if topic in topics_of.get(group, ()) else "no members"
-        for each in _GROUP_STATES:
+        state = _state(groups[group], topic)
+        for each in dict.fromkeys((*_GROUP_STATES, state)):
             add("rmq_group_state", int(each == state), group, topic, each)
-    names = {group for group, _ in groups}
-    for group in sorted(names | set(members)):
-        add("rocketmq_consumer_connections", len(members.get(group, ())), group, "python", "push")
-    add("rocketmq_consumer_group_number", len(names))
+    for name, each_group in groups.items():
+        add("rocketmq_consumer_connections", len(each_group.members), name, "python", "push")
+        add("rmq_waiting_retries", each_group.waiting or 0, name)
+        add("rmq_spare_members", len(each_group.spare), name)
+    add("rocketmq_consumer_group_number", sum(bool(each.queues) for each in groups.values()))
 
 
-def _add_rocketmq_group(add: _Add, sample: Sample, group: str, topic: str, totals: GroupTotals) -> None:
+def _state(group: Group, topic: str) -> str:
+    """Return the state of a group on one topic, without numbers: that of the group if it hangs, or has no members."""
+    queues = [each for each in group.queues if each.queue.topic == topic]
+    own = state_of_queues(queues, members=len(group.members), waiting=group.waiting or 0)
+    return states.kind(group.state if group.state.startswith("hung") else own)
+
+
+def _add_rocketmq_group(add: _Add, sample: Observation, group: str, topic: str, totals: GroupTotals) -> None:
     system = _bool(is_system(topic))
     if not has_copies(topic):
         add("rocketmq_messages_out_total", totals.delivered, topic, group, system)
@@ -145,7 +150,7 @@ def _add_group(add: _Add, group: str, topic: str, totals: GroupTotals) -> None:
     add("rmq_group_paused", int(totals.paused > 0), group, topic)
 
 
-def _add_handling(families: dict[str, Family], sample: Sample) -> None:
+def _add_handling(families: dict[str, Family], sample: Observation) -> None:
     durations, waits = families["rmq_handler_duration_seconds"], families["rmq_queue_wait_seconds"]
     for each in sample.handling:
         for outcome, histogram in (("handled", each.handled), ("failed", each.failed)):
@@ -154,7 +159,7 @@ def _add_handling(families: dict[str, Family], sample: Sample) -> None:
         waits.add_histogram(HISTOGRAM_BOUNDS_S, each.waited.counts, each.waited.seconds, each.group, each.topic)
 
 
-def _add_timer_and_disk(add: _Add, sample: Sample) -> None:
+def _add_timer_and_disk(add: _Add, sample: Observation) -> None:
     timer, disk, storage = sample.timer, sample.disk, ("local", "disk")
     add("rocketmq_timing_messages", timer.waiting)
     add("rocketmq_timer_enqueue_total", timer.enqueued)
@@ -198,7 +203,7 @@ def _add_build(add: _Add) -> None:
     add("rmq_scrape_duration_seconds", 0.0)
 
 
-def _age_ms(sample: Sample, at_ms: int | None) -> int:
+def _age_ms(sample: Observation, at_ms: int | None) -> int:
     return 0 if at_ms is None else max(0, sample.wall_ms - at_ms)
 
 

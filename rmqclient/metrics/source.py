@@ -12,7 +12,7 @@ from rmqclient.metrics.families import Family
 from rmqclient.metrics.readings import USUAL, Shown, readings, readings_of_workers
 from rmqclient.metrics.retried import Retried
 from rmqclient.place import scheme_of, shown
-from rmqclient.store.samples.sampler import Sampler
+from rmqclient.store.observe.sampler import Sampler
 
 _DURATION = "rmq_scrape_duration_seconds"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
 from rmqclient.store import SCHEDULE_TOPIC
 
-_SYSTEM: Final = (SCHEDULE_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_", "RMQ_SYS_")
-"""How their names begin. [TopicValidator]"""
+_SYSTEM: Final = (SCHEDULE_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_", "RMQ_SYS_", STEPS_PREFIX)
+"""How their names begin [TopicValidator]; ours are the results of durable steps."""
 _COPIES: Final = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 
 
@@ -18,7 +18,7 @@ def is_of_application(topic: str) -> bool:
 
 
 def is_system(topic: str) -> bool:
-    """Tell whether a topic serves delays, transactions or traces."""
+    """Tell whether a topic serves delays, transactions, traces or durable steps."""
     return topic.startswith(_SYSTEM)
 
 

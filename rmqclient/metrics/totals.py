@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Self, TypeVar
 
 from rmqclient.names import group_and_member
-from rmqclient.store.samples.sample import GroupQueueSample, QueueSample, Sample
+from rmqclient.store.observe.observation import GroupQueue, Observation, Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class TopicTotals:
     """That are there now."""
 
     @classmethod
-    def of(cls, queues: list[QueueSample]) -> Self:
+    def of(cls, queues: list[Queue]) -> Self:
         """Sum up the queues of one topic."""
         return cls(
             queues=len(queues),
@@ -37,7 +37,7 @@ class TopicTotals:
 class GroupTotals:
     """One group on one topic, in all queues; the members of a broadcast group together.
 
-    The fields are those of :class:`rmqclient.store.samples.sample.GroupQueueSample`.
+    The fields are those of :class:`rmqclient.store.observe.observation.GroupQueue`.
     """
 
     queues: int
@@ -63,14 +63,15 @@ class GroupTotals:
     lost: int
 
     @classmethod
-    def of(cls, rows: list[GroupQueueSample]) -> Self:
+    def of(cls, rows: list[GroupQueue]) -> Self:
         """Sum up the queues of one group on one topic."""
-        columns = dict(zip(GroupQueueSample._fields, zip(*rows, strict=True), strict=True))
+        columns = dict(zip(GroupQueue._fields, zip(*rows, strict=True), strict=True))
         return cls(
             queues=len(rows),
             owned=len(rows) - columns["owner"].count(None),
             oldest_stored_ms=_earliest(columns["oldest_stored_ms"]),
             next_stored_ms=_earliest(columns["next_stored_ms"]),
+            lag=sum(each.lag for each in rows),
             **{name: sum(columns[name]) for name in (*_GAUGES, *COUNTERS)},
         )
 
@@ -81,20 +82,20 @@ COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lett
 FOR_GOOD = ("handled", "dead_lettered", "skipped", "lost")
 """Counters by one of which each message leaves its group; one that was retried comes again."""
 
-_GAUGES = ("paused", "lag", "acknowledged_ahead", "in_flight", "ready")
+_GAUGES = ("paused", "acknowledged_ahead", "in_flight", "ready")
 
 
-def by_topic(sample: Sample) -> dict[str, TopicTotals]:
+def by_topic(sample: Observation) -> dict[str, TopicTotals]:
     """Return the totals of every topic, system topics included, by name."""
-    found: dict[str, list[QueueSample]] = {}
+    found: dict[str, list[Queue]] = {}
     for each in sample.queues:
         found.setdefault(each.queue.topic, []).append(each)
     return {topic: TopicTotals.of(queues) for topic, queues in found.items()}
 
 
-def by_group(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+def by_group(sample: Observation) -> dict[tuple[str, str], GroupTotals]:
     """Return the totals of every group on every topic, its retry topic included, by group and topic."""
-    found: dict[tuple[str, str], list[GroupQueueSample]] = {}
+    found: dict[tuple[str, str], list[GroupQueue]] = {}
     for each in sample.group_queues:
         found.setdefault((group_and_member(each.group)[0], each.queue.topic), []).append(each)
     return {key: GroupTotals.of(rows) for key, rows in found.items()}
@@ -114,13 +115,13 @@ def per_second(before: Totals | None, after: Totals, seconds: float) -> dict[str
     return {name: _growth(getattr(before, name, 0), getattr(after, name)) / seconds for name in names}
 
 
-def topic_rates(before: Sample, after: Sample) -> dict[str, dict[str, float]]:
+def topic_rates(before: Observation, after: Observation) -> dict[str, dict[str, float]]:
     """Return, by topic, ``messages_in`` and ``bytes_in`` per second between two samples."""
     old, seconds = by_topic(before), after.at_s - before.at_s
     return {topic: per_second(old.get(topic), now, seconds) for topic, now in by_topic(after).items()}
 
 
-def group_rates(before: Sample, after: Sample) -> dict[tuple[str, str], dict[str, float]]:
+def group_rates(before: Observation, after: Observation) -> dict[tuple[str, str], dict[str, float]]:
     """Return, by group and topic, every one of :data:`COUNTERS` per second between two samples."""
     old, seconds = by_group(before), after.at_s - before.at_s
     return {key: per_second(old.get(key), now, seconds) for key, now in by_group(after).items()}

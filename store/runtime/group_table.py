@@ -118,6 +118,11 @@ class GroupQueueSlot:
         return self.load("committed_offset")
 
     @property
+    def finished_to(self) -> int:
+        """As ``committed_offset``, when the next owner has finished the move that a death cut off; for display."""
+        return max(self.load("committed_offset"), self.load("advance_to"))
+
+    @property
     def is_forgotten(self) -> bool:
         """Whether the group was removed; nobody finds the slot any more, and another group may have it."""
         return self.load("paused") == layout.FORGOTTEN or not self._is_of_this_generation

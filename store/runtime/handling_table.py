@@ -6,42 +6,10 @@ A handler is a group and a topic. Each handler thread counts in the memory of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rmqclient.store import layout
 from rmqclient.store.runtime.shared_state import SharedState, handling_slot_at
 
 _AT = layout.HANDLING_SLOT.at
-
-
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Times, by class. A class has an upper bound of ``layout.HANDLING_BOUNDS_MS``; the last one has none."""
-
-    counts: tuple[int, ...]
-    """Of each class alone."""
-    seconds: float
-    """Sum of the times."""
-
-    @property
-    def count(self) -> int:
-        """How many times were measured."""
-        return sum(self.counts)
-
-
-@dataclass(frozen=True, slots=True)
-class Handling:
-    """How long the messages of one handler took, once for each message."""
-
-    group: str
-    topic: str
-    """Of the handler; the messages of the group's retry topic that it handled are counted here, too."""
-    handled: Histogram
-    """Calls that returned. All messages of a call have its duration."""
-    failed: Histogram
-    """Calls that raised."""
-    waited: Histogram
-    """From the store time of the record until the handler was called."""
 
 
 def slot_of(state: SharedState, group: str, topic: str) -> int:
@@ -61,11 +29,6 @@ def slot_of(state: SharedState, group: str, topic: str) -> int:
     return at
 
 
-def handlings(state: SharedState) -> list[Handling]:
-    """Return how long the messages of every handler took so far. The words are not of one moment."""
-    return [_read(state, handling_slot_at(number)) for number in range(state.handling_count)]
-
-
 def kept(state: SharedState) -> tuple[bytes, ...]:
     """Return the slots in use, for :func:`restore`."""
     content, size = memoryview(state.mapping), layout.HANDLING_SLOT.size
@@ -83,16 +46,3 @@ def restore(state: SharedState, slots: tuple[bytes, ...]) -> None:
 def _key(state: SharedState, at: int) -> tuple[bytes, bytes]:
     fields = layout.HANDLING_SLOT.read(state.mapping, at)
     return fields["group"][: fields["group_size"]], fields["topic"][: fields["topic_size"]]
-
-
-def _read(state: SharedState, at: int) -> Handling:
-    group, topic = (name.decode() for name in _key(state, at))
-    return Handling(group, topic, *(_histogram(state, at + _AT[name]) for name in _HISTOGRAMS))
-
-
-_HISTOGRAMS = ("handled_time", "failed_time", "waited_time")
-
-
-def _histogram(state: SharedState, at: int) -> Histogram:
-    *counts, nanoseconds = state.column(at, 8, layout.HISTOGRAM_WORDS)
-    return Histogram(tuple(counts), nanoseconds / 1e9)

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
@@ -33,6 +32,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.arrivals import Bell, NumbersQueues
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.rows import MemberInfo
 from rmqclient.store.runtime.running import RunningTable
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
@@ -47,44 +47,6 @@ class StoredQueues(NumbersQueues, Protocol):
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message."""
-
-
-class Seat(NamedTuple):
-    """The facts about a member that stay the same while it has its slot."""
-
-    slot: int
-    incarnation: int
-    group: str
-    topic: str
-    client_id: str
-    pid: int
-    subscription: str
-    wake_slot: int
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
-        return self.slot + 1, self.incarnation
-
-
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
-    """A member as other processes see it."""
-
-    slot: int
-    incarnation: int
-    group: str
-    topic: str
-    client_id: str
-    pid: int
-    subscription: str
-    heartbeat_age_ms: float | None
-    """None where nobody tells."""
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """The ``owner`` and ``owner_incarnation`` of the queues that the member owns."""
-        return self.slot + 1, self.incarnation
 
 
 class MemberTable:
@@ -114,8 +76,8 @@ class MemberTable:
         """The messages that the handler threads of all members run."""
         self._wake_slot: int | None = None
         self._incarnations: list[int] = []
-        self._seats: dict[int, Seat] = {}
-        self._by_topic: dict[tuple[str, str], tuple[Seat, ...]] = {}
+        self._seats: dict[int, MemberInfo] = {}
+        self._by_topic: dict[tuple[str, str], tuple[MemberInfo, ...]] = {}
 
     def join(self, group: str, topic: str, client_id: str, subscription: str) -> Member:
         """Take a slot. The subscriptions of all members of the group on this topic must agree.
@@ -171,7 +133,7 @@ class MemberTable:
         found = self._groups.find(group, number)
         return found or self._groups.find_or_add(group, number, self._queues.min_offset(queue))
 
-    def tell(self, seats: Iterable[Seat]) -> None:
+    def tell(self, seats: Iterable[MemberInfo]) -> None:
         """Make the consumers of these members look at once."""
         self._state.wake_members({seat.wake_slot for seat in seats})
 
@@ -189,7 +151,7 @@ class MemberTable:
         """Tell whether the process that took the slot as ``incarnation`` still runs, stopped or not."""
         return self._slots.is_alive(slot, incarnation)
 
-    def counted(self, group: str, topic: str, lease_ms: int) -> tuple[Seat, ...]:
+    def counted(self, group: str, topic: str, lease_ms: int) -> tuple[MemberInfo, ...]:
         """Return the members that take part in the allocation of a topic's queues, sorted by client id.
 
         No lock is probed: a dead member is counted until its watcher has found it dead.
@@ -202,7 +164,7 @@ class MemberTable:
             return seats
         return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
 
-    def everybody(self, lease_ms: int) -> list[Seat]:
+    def everybody(self, lease_ms: int) -> list[MemberInfo]:
         """Return the members of all groups for all topics, each as :meth:`counted`, in no order."""
         self._read_on()
         return [seat for group, topic in list(self._by_topic) for seat in self.counted(group, topic, lease_ms)]
@@ -247,17 +209,8 @@ class MemberTable:
         seat = self._read(number, incarnation)
         return None if seat is None else self._info(seat)
 
-    def _info(self, seat: Seat) -> MemberInfo:
-        return MemberInfo(
-            slot=seat.slot,
-            incarnation=seat.incarnation,
-            group=seat.group,
-            topic=seat.topic,
-            client_id=seat.client_id,
-            pid=seat.pid,
-            subscription=seat.subscription,
-            heartbeat_age_ms=(boottime() - self._slots.load(seat.slot, "heartbeat")) / 1e6,
-        )
+    def _info(self, seat: MemberInfo) -> MemberInfo:
+        return seat._replace(heartbeat_age_ms=(boottime() - self._slots.load(seat.slot, "heartbeat")) / 1e6)
 
     def _check(self, group: str, topic: str, client_id: str, subscription: str) -> None:
         """Reject a member whose subscription differs. Free the slots of dead members on the way.
@@ -303,7 +256,7 @@ class MemberTable:
                 if new % 2 == 1 and (seat := self._read(slot, new)) is not None:
                     self._seats[slot] = seat
         self._incarnations = incarnations
-        by_topic: dict[tuple[str, str], list[Seat]] = {}
+        by_topic: dict[tuple[str, str], list[MemberInfo]] = {}
         for seat in self._seats.values():
             by_topic.setdefault((seat.group, seat.topic), []).append(seat)
         self._by_topic = {
@@ -334,7 +287,7 @@ class MemberTable:
         slots.store(slot, "incarnation", incarnation + 1)
         return incarnation + 1
 
-    def _read(self, slot: int, incarnation: int) -> Seat | None:
+    def _read(self, slot: int, incarnation: int) -> MemberInfo | None:
         """Return the seat in a slot, None when the slot has gone to another member meanwhile."""
         slots = self._slots
         names = [slots.text(slot, name) for name in ("group", "topic", "client_id", "subscription")]
@@ -342,7 +295,7 @@ class MemberTable:
         if slots.load(slot, "incarnation") != incarnation:
             return None
         group, topic, client_id, subscription = (name.decode() for name in names)
-        return Seat(slot, incarnation, group, topic, client_id, pid, subscription, wake_slot)
+        return MemberInfo(slot, incarnation, group, topic, client_id, pid, subscription, wake_slot)
 
 
 class Member:
@@ -387,7 +340,7 @@ class Member:
             slot.store("owner", self.slot + 1)
             return epoch
 
-    def tell(self, seats: Iterable[Seat]) -> None:
+    def tell(self, seats: Iterable[MemberInfo]) -> None:
         """Make the consumers of these members look at once. All members are told of a join or a leave."""
         self.table.tell(seats)
 

@@ -6,73 +6,19 @@ which the slot's byte of the lock file shows.
 
 from __future__ import annotations
 
-import enum
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
+from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
 from rmqclient.store.threads.standing import holds
 
 _LONGEST_NAME = 52
-
-
-class WorkerState(enum.IntEnum):
-    """Alive is not ready: a worker is ready when its handlers have joined their groups."""
-
-    FREE = 0
-    STARTING = 1
-    READY = 2
-    DRAINING = 3
-    LOSING = 4
-    """A thread of the library ended by an error, so the process ends and is replaced."""
-    OVERDUE = 5
-    """Ready, and a schedule of it has a tick that passed a while ago and that no process has sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStatus:
-    """One worker as its supervisor sees it."""
-
-    slot: int
-    pid: int
-    supervisor_pid: int
-    state: WorkerState
-    beat_age_ms: float | None
-    """None before the first heartbeat."""
-    message_age_ms: float | None
-    """Age of the handler call that has run longest; None when no handler runs."""
-    in_flight: int
-    handled: int
-    """By this process."""
-    failed: int
-    """By this process."""
-    name: str = ""
-    """Such as ``worker-3``: the same for the worker that replaces it."""
-    restarts: int = 0
-    """How often the worker of this name was started again by its supervisor."""
-    handled_before: int = 0
-    """On a cluster, by its forerunners under this supervisor; a store counts by group."""
-    failed_before: int = 0
-    """As ``handled_before``."""
-    is_here: bool = True
-    """Whether its process ids mean the same in this process: it may run in another PID namespace."""
-
-    @property
-    def resident_bytes(self) -> int | None:
-        """Memory of the process now; None when it has ended, or runs in another container."""
-        if not self.is_here:
-            return None
-        try:
-            pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1])
-        except (OSError, IndexError, ValueError):
-            return None
-        return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class WorkerSlot:

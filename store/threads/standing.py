@@ -4,8 +4,8 @@ The kernel takes a lock from a process that dies, and from no process that was o
 by ``docker pause``. Whoever waits for such a lock is told who has it, and how it goes on. Only processes of this PID
 namespace and of this user are seen, all of them by root.
 
-This file imports nothing of the package, and no ``pathlib``, which takes longer than the check: ``rmq check`` loads it
-by its path (:mod:`rmqclient.local.glance`).
+This file imports nothing of the package, and no ``pathlib``, which takes longer than ``rmq check``, which imports it
+(:mod:`rmqclient.store.observe.reading`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,12 @@ def holds(pid: int, path: str, byte: int) -> bool:
     A number that stands in a store may come from another PID namespace, where it names another process than here. Who
     holds the byte is the one that was meant, and if it counts processes as this one does, so are the numbers it wrote.
     """
-    return _counts_as_this_process(pid) and byte in (_held(pid, _identity(path)) or ())
+    return byte in held_by(pid, path)
+
+
+def held_by(pid: int, path: str) -> set[int]:
+    """Return the bytes that a process holds exclusively; none if its number means another process here."""
+    return (_held(pid, _identity(path)) if _counts_as_this_process(pid) else None) or set()
 
 
 def has_open(pid: int, path: str) -> bool:

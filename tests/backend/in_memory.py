@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
-from rmqclient.backend.protocols import GroupQueue, Span
+from rmqclient.backend.protocols import Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
@@ -27,6 +27,7 @@ from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import group_and_member
 from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store.observe.summary import Group, summaries
 from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_ms, record_of
 from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
@@ -168,9 +169,11 @@ class InMemoryBackend:
     def consumers(self, group: str | None = None) -> list[MemberInfo]:
         return [member for member in self.members().all() if group in (None, group_and_member(member.group)[0])]
 
-    def group_queues(self, group: str | None = None) -> list[GroupQueue]:
-        del group
-        return [as_seen(progress) for progress in self._groups.all()]
+    def groups(self, group: str | None = None) -> list[Group]:
+        members = self.consumers(group)
+        owners = {member.key: member for member in members}
+        seen = [as_seen(each, owners.get(each.owner), self.span(each.queue)) for each in self._groups.all()]
+        return summaries(seen, members)
 
     def remove_group(self, group: str) -> None:
         self._groups.forget(group)

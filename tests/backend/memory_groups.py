@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from rmqclient.backend.bells import ThreadBell
-from rmqclient.backend.group_protocols import Death
-from rmqclient.backend.group_protocols import Seat as SeatOfBackend
-from rmqclient.backend.protocols import GroupQueue
+from rmqclient.backend.group_protocols import Death, Seat
+from rmqclient.backend.protocols import Span
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MemberInfo, MessageQueue, Seat
+from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store.observe.observation import GroupQueue
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog
 
 FREE = (0, 0)
@@ -55,7 +55,7 @@ class MemoryGroups:
     def __init__(self, log: MemoryLog) -> None:
         self.log = log
         self.beats: dict[int, float] = {}
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, MemberInfo] = {}
         self.consumers: list[ThreadBell] = []
         self._progress: dict[tuple[str, MessageQueue], Progress] = {}
         self._joined = 0
@@ -77,7 +77,7 @@ class MemoryGroups:
         with self.log.lock:
             self._progress = {key: each for key, each in self._progress.items() if key[0] != group}
 
-    def join(self, group: str, topic: str, client_id: str, subscription: str, wake_slot: int) -> Seat:
+    def join(self, group: str, topic: str, client_id: str, subscription: str, wake_slot: int) -> MemberInfo:
         with self.log.lock:
             for seat in self.seats.values():
                 if (seat.group, seat.topic) == (group, topic):
@@ -86,13 +86,13 @@ class MemoryGroups:
                     if seat.subscription != subscription:
                         raise SubscriptionMismatch(f"({subscription}) is not ({seat.subscription})")
             self._joined += 1
-            seat = Seat(self._joined, 1, group, topic, client_id, os.getpid(), subscription, wake_slot)
+            seat = MemberInfo(self._joined, 1, group, topic, client_id, os.getpid(), subscription, wake_slot)
             self.seats[seat.slot] = seat
             self.beats[seat.slot] = time.monotonic()
         self.log.signal_membership()
         return seat
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, seat: MemberInfo) -> None:
         with self.log.lock:
             self.seats.pop(seat.slot, None)
         self.log.signal_membership()
@@ -114,16 +114,7 @@ class MemoryMembers:
 
     def all(self) -> list[MemberInfo]:
         return [
-            MemberInfo(
-                slot=seat.slot,
-                incarnation=seat.incarnation,
-                group=seat.group,
-                topic=seat.topic,
-                client_id=seat.client_id,
-                pid=seat.pid,
-                subscription=seat.subscription,
-                heartbeat_age_ms=(time.monotonic() - self._groups.beats[seat.slot]) * 1000,
-            )
+            seat._replace(heartbeat_age_ms=(time.monotonic() - self._groups.beats[seat.slot]) * 1000)
             for seat in list(self._groups.seats.values())
         ]
 
@@ -150,7 +141,7 @@ class MemoryMembers:
 class MemoryMembership:
     """One member of a group."""
 
-    def __init__(self, groups: MemoryGroups, seat: Seat) -> None:
+    def __init__(self, groups: MemoryGroups, seat: MemberInfo) -> None:
         self.group, self.topic, self.client_id = seat.group, seat.topic, seat.client_id
         self.bell = MemoryArrivalBell(groups.log)
         self._groups = groups
@@ -162,7 +153,7 @@ class MemoryMembership:
     def watch(self) -> bool:
         return False  # members of one process die together
 
-    def counted(self, lease_ms: int) -> tuple[Seat, ...]:
+    def counted(self, lease_ms: int) -> tuple[MemberInfo, ...]:
         oldest = time.monotonic() - lease_ms / 1000
         seats = [
             seat
@@ -189,8 +180,8 @@ class MemoryMembership:
         del grant  # messages die with this process
         return {}
 
-    def tell(self, seats: Iterable[SeatOfBackend]) -> None:
-        for seat in cast("Iterable[Seat]", seats):
+    def tell(self, seats: Iterable[Seat]) -> None:
+        for seat in cast("Iterable[MemberInfo]", seats):
             self._groups.consumers[seat.wake_slot].ring()
 
     def claim(self, count: int) -> list[MemoryRunningSlot]:
@@ -340,13 +331,14 @@ class MemoryGrant:
         return message.redelivered(held[1] + 1) if held is not None and held[0] == message.queue_offset else message
 
 
-def as_seen(progress: Progress) -> GroupQueue:
+def as_seen(progress: Progress, owner: MemberInfo | None, span: Span) -> GroupQueue:
     return GroupQueue(
-        group=progress.group,
-        queue=progress.queue,
-        committed_offset=progress.committed_offset,
+        progress.group,
+        progress.queue,
+        progress.committed_offset,
+        *span,
+        owner,
         acknowledged_ahead=len(progress.acknowledged),
-        owner=progress.owner,
         epoch=progress.epoch,
         paused=progress.paused,
         flow_control=progress.flow_control,

@@ -17,12 +17,12 @@ import pytest
 
 from rmqclient.health import findings
 from rmqclient.health.findings import CRITICAL, OK, WARNING
-from rmqclient.local.glance import Glance
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.config import FlushConfig
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.files.file_lock import GATE_BYTE, HOUSEKEEPER_BYTE, LockFile
+from rmqclient.store.observe.reading import Reading
 from rmqclient.store.upkeep import flush, housekeeper
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
@@ -70,7 +70,7 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         assert store.housekeeper.has_role
 
         # And a check says who stands still, and how it goes on
-        with Glance(str(root)) as seen:
+        with Reading(str(root)) as seen:
             assert findings.housekeeper(seen).level == OK
             (found,) = findings.standing(seen)
         assert found.subject == str(child.pid)
@@ -81,7 +81,7 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         child.send_signal(signal.SIGCONT)
         send_delayed(store, range(2 * DELAYED, 3 * DELAYED))
         poll(lambda: len(delivered(store)) >= 3 * DELAYED, allowed_s)
-        with Glance(str(root)) as seen:
+        with Reading(str(root)) as seen:
             assert list(findings.standing(seen)) == []
         assert Counter(delivered(store)) == Counter(map(body_of, range(3 * DELAYED)))
 
@@ -114,7 +114,7 @@ def test_the_waits_for_a_housekeeper_that_is_stopped_in_a_flush_add_up_to_less_t
 @pytest.mark.guarantee("G91")
 def test_a_check_says_that_the_only_housekeeper_stands_still(root: Path) -> None:
     # Given a housekeeper that is stopped, and nobody who could take its role
-    with stopped_housekeeper(root, None) as child, Glance(str(root)) as seen:
+    with stopped_housekeeper(root, None) as child, Reading(str(root)) as seen:
         poll(lambda: findings.housekeeper(seen).level == CRITICAL, 20)
         assert f"process {child.pid} stands still" in findings.housekeeper(seen).state
 

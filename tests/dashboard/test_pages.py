@@ -24,17 +24,18 @@ from rmqclient import Message, Producer, PullConsumer
 from rmqclient.admin import Admin
 from rmqclient.dashboard import dashboard
 from rmqclient.dashboard.desk import forms
+from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.failures.retry import copying
-from rmqclient.local.glance import Glance, Queue
 from rmqclient.message import SendResult
 from rmqclient.opening import open_backend
 from rmqclient.schedules import waiting as waiting_messages
 from rmqclient.sending import transactions
-from rmqclient.store import open_store
+from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.errors import StoreBusy
+from rmqclient.store.observe.records import Records
 from tests.dashboard.visiting import OWN, form_token, text_of, visitor
 from tests.support.stores import SMALL
 from tests.workers.commands.test_cli import run
@@ -257,13 +258,14 @@ def test_a_group_with_many_queues_is_shown_by_few_reads(store: Path, monkeypatch
     with Admin(store) as admin:
         admin.seek("billing", "wide", "earliest")
     read: list[object] = []
-    stored_ms = Glance.stored_ms
+    stored_ms = Records.stored_ms
 
-    def counted(glance: Glance, queue: Queue, queue_offset: int) -> int | None:
+    def counted(records: Records, queue: MessageQueue, queue_offset: int) -> int | None:
         read.append(queue)
-        return stored_ms(glance, queue, queue_offset)
+        return stored_ms(records, queue, queue_offset)
 
-    monkeypatch.setattr(Glance, "stored_ms", counted)
+    monkeypatch.setattr(Records, "stored_ms", counted)
+    monkeypatch.setattr(Live, "begin", lambda _live: None)
     with visitor(store) as browser:
         assert "billing" in page(browser, "/groups")
         assert 0 < len(read) <= 64

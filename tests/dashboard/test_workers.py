@@ -15,12 +15,14 @@ import pytest
 pytest.importorskip("starlette", reason="the dashboard needs Starlette")
 pytest.importorskip("httpx2", reason="Starlette's test client needs httpx2")
 
+
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.dashboard.pages import workers
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance, Running
-from rmqclient.store import WorkerState, boottime, open_store
+from rmqclient.store import MemberInfo, MessageQueue, WorkerState, boottime, open_store
+from rmqclient.store.observe.observation import Call
+from rmqclient.store.observe.reading import Reading
 from tests.dashboard.visiting import text_of, visitor
 from tests.support.stores import SMALL
 from tests.workers.supervised import Supervised
@@ -56,8 +58,12 @@ def worker(root: Path, oldest_s: float) -> Iterator[None]:
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, *ages_s: float) -> None:
-    running = [Running("billing", *at, os.getpid(), age) for at, age in zip((AT_A, AT_B), ages_s, strict=True)]
-    monkeypatch.setattr(Glance, "running", lambda _glance: running)
+    member = MemberInfo(0, 1, "billing", "orders", "me", os.getpid(), "*")
+    calls = [
+        Call("billing", MessageQueue(topic, queue_id), offset, offset, os.getpid(), age, member)
+        for (topic, queue_id, offset), age in zip((AT_A, AT_B), ages_s, strict=True)
+    ]
+    monkeypatch.setattr(Reading, "calls", lambda _reading, _members=None: calls[::-1])
 
 
 def hangs_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.metrics import Sample, Sampler
+from rmqclient.metrics import Observation, Sampler
 
 SENT = 100
 
@@ -27,7 +27,7 @@ def wait_for(condition: Callable[[], bool], what: str, limit_s: float = 60.0) ->
         time.sleep(0.01)
 
 
-def is_finished(sample: Sample) -> bool:
+def is_finished(sample: Observation) -> bool:
     """Tell whether every group has finished every message."""
     return bool(sample.group_queues) and all(each.lag == 0 and each.in_flight == 0 for each in sample.group_queues)
 
@@ -63,6 +63,6 @@ def handled(root: Path) -> Iterator[Sampler]:
         consumer.start()
         with Sampler(root) as sampler:
             wait_for(lambda: is_finished(sampler.sample()), "everything is handled")
-            wait_for(lambda: sum(each.handled.count for each in sampler.sample().handling) > 0, "times are added up")
+            wait_for(lambda: sum(each.handled.total for each in sampler.sample().handling) > 0, "times are added up")
             yield sampler
             consumer.close()

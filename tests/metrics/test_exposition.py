@@ -67,7 +67,9 @@ def test_the_numbers_are_those_of_the_store(handled: Sampler, root: Path) -> Non
     lag = {"consumer_group": "billing", "topic": "orders", "is_retry": "false", "is_system": "false"}
     assert value(series, "rocketmq_consumer_lag_messages", **lag) == 0
     assert value(series, "rmq_store_open") == 1
-    assert value(series, "rmq_group_state", **billing, state="running") == 1
+    assert value(series, "rmq_group_state", **billing, state="idle") == 1
+    assert value(series, "rmq_group_state", **billing, state="running") == 0
+    assert value(series, "rmq_waiting_retries", group="billing") == 0
     assert not any(name in PER_QUEUE for name, _ in series)
 
 

@@ -14,8 +14,8 @@ import pytest
 from rmqclient import App, Producer, PullConsumer, StoreConfig
 from rmqclient.errors import StoreReplaced
 from rmqclient.health import findings
-from rmqclient.local.glance import Glance, left_behind
 from rmqclient.store import open_store
+from rmqclient.store.observe.reading import Reading, left_behind
 from rmqclient.workers.commands.check import main as checked
 
 pytestmark = pytest.mark.guarantee("G88")
@@ -187,7 +187,7 @@ def test_a_check_names_who_has_a_store_open_that_was_removed(
 
         # Then a check names this process, and what to do
         if is_replaced:
-            with Glance(str(root)) as seen:
+            with Reading(str(root)) as seen:
                 (found,) = (each for each in findings.look(seen) if each.check == "replaced")
             assert (found.subject, found.level) == (str(os.getpid()), findings.CRITICAL)
             assert found.remedy

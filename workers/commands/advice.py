@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from rmqclient import App
     from rmqclient.handler import Handler
-    from rmqclient.local.glance import Glance, Queue
+    from rmqclient.store.observe.observation import Queue
+    from rmqclient.store.observe.reading import Reading
 
 _AHEAD_MS = 1_000
 """A store time that is so far in the future shows that the clock went back."""
@@ -30,10 +31,14 @@ class Line(NamedTuple):
     remedy: str = ""
 
 
-def clock(glance: Glance, queues: list[Queue], *, now_ms: int | None = None) -> Line:
+def clock(reading: Reading, queues: list[Queue], *, now_ms: int | None = None) -> Line:
     """Compare the wall clock with the newest message: delays and schedules wait for a clock that went back."""
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    stored = (glance.stored_ms(each, each.max_offset - 1) for each in queues if each.max_offset > each.min_offset)
+    stored = (
+        reading.records.stored_ms(each.queue, each.max_offset - 1)
+        for each in queues
+        if each.max_offset > each.min_offset
+    )
     newest = max((each for each in stored if each is not None), default=now_ms)
     if newest - now_ms <= _AHEAD_MS:
         return Line("ok", "clock", "not behind the newest message")
@@ -45,7 +50,7 @@ def application(app: App, queues: list[Queue]) -> Iterator[Line]:
     """Compare the handlers of an application with the topics of its store."""
     sent: dict[str, int] = {}
     for each in queues:
-        sent[each.topic] = sent.get(each.topic, 0) + each.max_offset
+        sent[each.queue.topic] = sent.get(each.queue.topic, 0) + each.max_offset
     for handler in app.handlers:
         subject = f"handler {handler.group}"
         if handler.topic not in sent:

@@ -1,7 +1,7 @@
 """``rmq check``: is a store healthy, is it ready, is its supervisor alive.
 
-A probe is a new process each time, so this command is parsed by ``argparse`` and looks by a glance: neither click nor
-the store is imported. Its options take part in the environment and in the settings file as those of every command.
+A probe is a new process each time, so this command is parsed by ``argparse`` and only reads: neither click nor
+the kernel is imported. Its options take part in the environment and in the settings file as those of every command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance, Unreadable, left_behind, renamed
+from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
 from rmqclient.workers.console.settings import Settings, SettingsError, load
 
 _USAGE, _CANNOT_OPEN = 2, 3
@@ -87,10 +87,10 @@ def _checked(chosen: argparse.Namespace) -> int:
     limits = _limits(chosen)
     looks = {"live": findings.alive, "ready": findings.ready}
     try:
-        with Glance(chosen.store) as glance:
-            found = looks.get(chosen.what, findings.look)(glance, limits)
+        with Reading(chosen.store) as reading:
+            found = looks.get(chosen.what, findings.look)(reading, limits)
     except Unreadable as error:
-        lost = [f"{each.state}; {each.remedy}" for each in findings.left_behind(left_behind(chosen.store))]
+        lost = [f"{each.state}; {each.remedy}" for each in findings.removed(left_behind(chosen.store))]
         lost += findings.renamed_elsewhere(renamed())
         return _unreadable("; ".join([str(error), *lost]), chosen.output)
     print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check

@@ -179,12 +179,12 @@ def _limits(named: str | None) -> Limits:
 
 def _health(root: Path, app: App | None, limits: Limits) -> Iterator[Line]:
     from rmqclient.health import findings
-    from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.store.observe.reading import Reading, Unreadable
 
     try:
-        with Glance(str(root)) as glance:
-            found, queues = findings.look(glance, limits), glance.queues()
-            beside = [clock(glance, queues), *(application(app, queues) if app is not None else ())]
+        with Reading(str(root)) as reading:
+            found, queues = findings.look(reading, limits), reading.queues()
+            beside = [clock(reading, queues), *(application(app, queues) if app is not None else ())]
     except Unreadable as error:
         yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
         return
@@ -211,11 +211,11 @@ def _invariants(root: Path) -> Iterator[Line]:
 
 def _health_json(root: Path, limits: Limits) -> str:
     from rmqclient.health import findings, report
-    from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.store.observe.reading import Reading, Unreadable
 
     try:
-        with Glance(str(root)) as glance:
-            return report.written(findings.look(glance, limits), "json")
+        with Reading(str(root)) as reading:
+            return report.written(findings.look(reading, limits), "json")
     except Unreadable as error:
         return json.dumps({"error": str(error)})
 

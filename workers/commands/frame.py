@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqclient.metrics import CallSample, GroupQueueSample, Sample, WorkerStatus
+    from rmqclient.metrics import Call, Observation, WorkerStatus
+    from rmqclient.store.observe.summary import Group
 
 SORTS = ("lag", "in_s", "out_s", "in_flight", "group")
-_RETRY = "%RETRY%"
 
 _GROUP_HEAD = (
-    f"{'GROUP':<24} {'IN/S':>8} {'OUT/S':>8} {'LAG':>10} {'OLDEST':>8} {'FLIGHT':>6} {'RETRY':>6} {'DEAD':>6}  STATE"
+    f"{'GROUP':<24} {'IN/S':>8} {'OUT/S':>8} {'LAG':>10} {'OLDEST':>8} {'FLIGHT':>6} "
+    f"{'RETRY':>6} {'WAIT':>6} {'DEAD':>6}  STATE"
 )
 _WORKER_HEAD = f"{'WORKER':<12} {'PID':>8} {'BEAT':>8} {'MIB':>7} {'STARTS':>6}  STATE"
 
 
-def rows_of(before: Sample, now: Sample, letters: Mapping[str, int], hung_after_s: float) -> dict[str, Any]:
+def rows_of(before: Observation, now: Observation, letters: Mapping[str, int], hung_after_s: float) -> dict[str, Any]:
     """Return what two samples tell, for a program; ``letters`` are the dead letters of groups that wait.
 
     Rates are per second between them; 0 if they are the same.
@@ -29,7 +30,7 @@ def rows_of(before: Sample, now: Sample, letters: Mapping[str, int], hung_after_
     from rmqclient.metrics.topics import is_of_application
 
     arrived = {topic: rates["messages_in"] for topic, rates in topic_rates(before, now).items()}
-    groups = _groups(before, now, arrived, letters)
+    groups = _groups(before, now, arrived, letters, hung_after_s)
     return {
         "disk_used_ratio": round(now.disk.used_ratio, 4),
         "poisoned": now.disk.poisoned,
@@ -63,73 +64,45 @@ def lines_of(found: Mapping[str, Any], shows: str, size: os.terminal_size) -> li
 
 
 def _groups(
-    before: Sample, now: Sample, arrived: Mapping[str, float], letters: Mapping[str, int]
+    before: Observation, now: Observation, arrived: Mapping[str, float], letters: Mapping[str, int], hung_after_s: float
 ) -> list[dict[str, Any]]:
     from rmqclient.metrics import FOR_GOOD, group_rates
-    from rmqclient.names import group_and_member
+    from rmqclient.store.observe.summary import groups_of
 
-    rows: dict[str, list[GroupQueueSample]] = {}
-    for each in now.group_queues:
-        rows.setdefault(group_and_member(each.group)[0], []).append(each)
-    pids: dict[str, set[int]] = {}
-    for member in now.members:
-        pids.setdefault(group_and_member(member.group)[0], set()).add(member.pid)
     out: dict[str, float] = {}
     for (group, _), rates in group_rates(before, now).items():
         out[group] = out.get(group, 0.0) + sum(rates[fate] for fate in FOR_GOOD)
     return [
         {
-            **_progress(theirs, now.wall_ms),
-            "group": name,
-            "members": len(pids.get(name, ())),
-            "in_s": round(sum(arrived.get(topic, 0.0) for topic in _topics(theirs)), 1),
-            "out_s": round(out.get(name, 0.0), 1),
-            "dead_letters": letters.get(name, 0),
-            "state": _state(theirs, len(pids.get(name, ()))),
+            **_progress(group, now.wall_ms),
+            "in_s": round(sum(arrived.get(topic, 0.0) for topic in group.topics), 1),
+            "out_s": round(out.get(group.group, 0.0), 1),
+            "dead_letters": letters.get(group.group, 0),
         }
-        for name, theirs in rows.items()
+        for group in groups_of(now, hung_after_s)
     ]
 
 
-def _progress(rows: list[GroupQueueSample], now_ms: int) -> dict[str, Any]:
-    oldest_ms = min((each.oldest_stored_ms for each in rows if each.oldest_stored_ms is not None), default=None)
+def _progress(group: Group, now_ms: int) -> dict[str, Any]:
     return {
-        "topics": _topics(rows),
-        "lag": sum(each.lag for each in rows),
-        "in_flight": sum(each.in_flight for each in rows),
-        "oldest_s": None if oldest_ms is None else max(0, now_ms - oldest_ms) / 1000,
-        "retries": sum(each.lag for each in rows if each.queue.topic.startswith(_RETRY)),
+        "group": group.group,
+        "topics": list(group.topics),
+        "members": len(group.members),
+        "spare": len(group.spare),
+        "lag": group.lag,
+        "in_flight": group.in_flight,
+        "oldest_s": group.oldest_s(now_ms),
+        "retries": group.retries,
+        "waiting": group.waiting,
+        "state": group.state,
     }
 
 
-def _state(rows: list[GroupQueueSample], members: int) -> str:
-    from rmqclient.health import words
-
-    kinds = {  # most queues are in the same state: it is put into words once
-        (
-            min(each.lag, 1),
-            each.out_of_reach,
-            each.paused,
-            each.owner is not None,
-            each.flow_control,
-            each.held_attempts,
-        )
-        for each in rows
-    }
-    states = (
-        words.queue_state(
-            lag=lag, lost=lost, paused=paused, has_owner=has_owner, flow_control=flow_control, held_attempts=held
-        )
-        for lag, lost, paused, has_owner, flow_control, held in kinds
-    )
-    return words.group_state(states, members=members, lag=sum(each.lag for each in rows))
-
-
-def _worker(each: WorkerStatus, calls: Iterable[CallSample], hung_after_s: float) -> dict[str, Any]:
-    from rmqclient.health import words
+def _worker(each: WorkerStatus, calls: Iterable[Call], hung_after_s: float) -> dict[str, Any]:
+    from rmqclient.health.findings import place
+    from rmqclient.store.observe import states
 
     longest = next((call for call in calls if call.pid == each.pid), None)
-    place = words.place(longest.queue.topic, longest.queue.queue_id, longest.queue_offset) if longest else None
     age_s = longest.age_s if longest else _seconds(each.message_age_ms)
     return {
         "slot": each.slot,
@@ -139,14 +112,13 @@ def _worker(each: WorkerStatus, calls: Iterable[CallSample], hung_after_s: float
         "beat_age_s": _seconds(each.beat_age_ms),
         "resident_mib": _mib(each.resident_bytes),
         "restarts": each.restarts,
-        "state": words.worker_state(
-            each.state.name.lower(), message_age_s=age_s, hung_after_s=hung_after_s, place=place
+        "state": states.worker_state(
+            each.state.name.lower(),
+            message_age_s=age_s,
+            hung_after_s=hung_after_s,
+            place=place(longest) if longest else None,
         ),
     }
-
-
-def _topics(rows: Iterable[GroupQueueSample]) -> list[str]:
-    return sorted({each.queue.topic for each in rows if not each.queue.topic.startswith(_RETRY)})
 
 
 def _seconds(milliseconds: float | None) -> float | None:
@@ -172,8 +144,8 @@ def _headline(found: Mapping[str, Any]) -> str:
 def _group_line(row: Mapping[str, Any]) -> str:
     return (
         f"{row['group'][:24]:<24} {row['in_s']:>8,.0f} {row['out_s']:>8,.0f} {row['lag']:>10,} "
-        f"{_age(row['oldest_s']):>8} {row['in_flight']:>6,} {row['retries']:>6,} {row['dead_letters']:>6,}  "
-        f"{row['state']}"
+        f"{_age(row['oldest_s']):>8} {row['in_flight']:>6,} "
+        f"{row['retries']:>6,} {row['waiting']:>6,} {row['dead_letters']:>6,}  {row['state']}"
     )
 
 

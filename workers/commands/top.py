@@ -27,7 +27,7 @@ from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import duration, with_output, with_store
 
 if TYPE_CHECKING:
-    from rmqclient.metrics import Sample
+    from rmqclient.metrics import Observation
 
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
@@ -94,7 +94,7 @@ class View:
         self._hung_after_s = hung_after_s
         self._sampler = Sampler(root)
         self._letters = DeadLetterCount(root)
-        self._before: Sample | None = None
+        self._before: Observation | None = None
         self._found: dict[str, Any] = {}
 
     def look(self) -> None:

@@ -7,21 +7,25 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from rmqclient.store.runtime.rows import WorkerState
 from rmqclient.workers.console import status
-from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
-    from rmqclient.local.glance import Worker
+    from rmqclient.store.observe.observation import Call
+    from rmqclient.store.observe.reading import Reading
+    from rmqclient.store.runtime.rows import WorkerStatus
 
+_READY = (WorkerState.READY, WorkerState.OVERDUE)
 _WAIT_S = 15.0
 _LOOK_EVERY_S = 0.05
 
@@ -41,8 +45,12 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
     if isinstance(root, str):
         rows = [status.worker_row(row) for row in workers_of_cluster(root).all()]
     else:
-        with opened_store(root, "worker processes") as store:
-            rows = [status.worker_row(row) for row in store.workers().all()]
+        with _reading(root) as reading:
+            calls = reading.calls()
+            rows = [
+                _ls_row(each, [call for call in calls if call.pid == each.pid and each.is_here])
+                for each in reading.workers()
+            ]
     write(rows, output=output, query=query, nothing="no workers: `rmq run MODULE:APP` starts them")
 
 
@@ -58,11 +66,11 @@ def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
     if bool(pids) is everyone:
         raise click.UsageError("give the PID of each worker, from `rmq worker ls`, or --all")
     for pid in pids or [each.pid for each in _workers(root)]:
-        ready = sum(each.state in ("ready", "overdue") for each in _workers(root))
+        ready = sum(each.state in _READY for each in _workers(root))
         _tell(pid, signal.SIGTERM, lambda pid=pid: bool(_one(root, pid)))  # type: ignore[misc]
         _until(lambda pid=pid: all(each.pid != pid for each in _workers(root)), f"worker {pid} still finishes")  # type: ignore[misc]
         _until(
-            lambda ready=ready: sum(each.state in ("ready", "overdue") for each in _workers(root)) >= ready,  # type: ignore[misc]
+            lambda ready=ready: sum(each.state in _READY for each in _workers(root)) >= ready,  # type: ignore[misc]
             f"worker {pid} ended and is not replaced yet",
         )
         click.echo(f"worker {pid}: replaced", err=True)
@@ -85,7 +93,9 @@ def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
         raise click.ClickException(f"{supervisor} supervises no worker of this store; these do: {supervisors}")
 
     def present() -> int:
-        return sum(each.supervisor_pid == supervisor and each.state != "draining" for each in _workers(root))
+        return sum(
+            each.supervisor_pid == supervisor and each.state is not WorkerState.DRAINING for each in _workers(root)
+        )
 
     while (now := present()) != count:
         wanted = now + (1 if now < count else -1)
@@ -112,37 +122,52 @@ def worker_stack(pid: int, root: Path) -> None:
         raise click.ClickException(f"worker {pid} tells no stack: {error}") from error
 
 
-def _workers(root: Path) -> list[Worker]:
+def _workers(root: Path) -> list[WorkerStatus]:
     """Return the workers of a store whose process ids mean the same here."""
-    return [each for each, is_here in _everywhere(root) if is_here]
+    return [each for each in _everywhere(root) if each.is_here]
 
 
-def _everywhere(root: Path) -> list[tuple[Worker, bool]]:
-    """Return all workers of a store, and whether the process id of each means the same here."""
+def _everywhere(root: Path | str) -> list[WorkerStatus]:
+    """Return all workers of a store."""
+    with _reading(root) as reading:
+        return reading.workers()
+
+
+@contextmanager
+def _reading(root: Path | str) -> Iterator[Reading]:
     from rmqclient.errors import NotOnCluster
-    from rmqclient.local.glance import Glance, Unreadable
+    from rmqclient.store.observe.reading import Reading, Unreadable
     from rmqclient.workers.console.opening import StoreCannotBeOpened
 
     if isinstance(root, str):
         raise NotOnCluster("workers of a cluster: see `rmq worker ls`, and send signals to `rmq run` by hand")
     try:
-        with Glance(str(root)) as glance:
-            return [(each, glance.is_here(each)) for each in glance.workers()]
+        with Reading(str(root)) as reading:
+            yield reading
     except Unreadable as error:
         raise StoreCannotBeOpened(str(error)) from error
 
 
-def _one(root: Path, pid: int) -> Worker:
+def _ls_row(each: WorkerStatus, calls: Sequence[Call]) -> status.Row:
+    """One worker of a list; its state says what hangs."""
+    from rmqclient.health.findings import hung
+    from rmqclient.store.observe.states import HUNG_AFTER_S
+
+    row = status.worker_row(each)
+    return {**row, "state": next(iter(hung([each], calls, HUNG_AFTER_S)), row["state"])}
+
+
+def _one(root: Path, pid: int) -> WorkerStatus:
     found = _everywhere(root)
-    for each, is_here in found:
-        if each.pid == pid and is_here:
+    for each in found:
+        if each.pid == pid and each.is_here:
             return each
-    if any(each.pid == pid for each, _ in found):
+    if any(each.pid == pid for each in found):
         raise click.ClickException(
             f"worker {pid} runs in another PID namespace, such as that of a container, or as another user: "
             "its number means nothing here; give this command there"
         )
-    ours = [each.pid for each, is_here in found if is_here]
+    ours = [each.pid for each in found if each.is_here]
     raise click.ClickException(f"{pid} is not a worker of this store; its workers here are: {ours}")
 
 

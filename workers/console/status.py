@@ -98,7 +98,9 @@ def group_row(info: GroupInfo) -> Row:
         "group": info.group,
         "topics": list(info.topics),
         "members": info.members,
+        "spare": info.spare,
         "lag": info.lag,
+        "waiting": info.waiting,
         "state": info.state,
     }
 

@@ -96,7 +96,7 @@ class Progress:
         for slot in self._store.groups:
             queue = self._store.topics.queue(slot.queue_slot)
             if queue.topic in known and MEMBER_SEPARATOR not in slot.group:
-                yield slot.group, queue, slot.committed_offset
+                yield slot.group, queue, slot.finished_to
 
     def _max_offset(self, queue: MessageQueue) -> int:
         try:

@@ -132,9 +132,9 @@ class Resets:
     def _names(self, group: str, queues: Iterable[MessageQueue]) -> set[str]:
         moved = set(queues)
         return {
-            each.group
-            for each in self._backend.group_queues(group)
-            if group_and_member(each.group)[0] == group and each.queue in moved
+            slot.group
+            for slot in self._store.groups
+            if group_and_member(slot.group)[0] == group and self._store.topics.queue(slot.queue_slot) in moved
         }
 
     def _refuse_when_read_only(self) -> None:

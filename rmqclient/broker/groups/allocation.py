@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rmqclient.broker.groups.seats import Seats, allocation_of
-from rmqclient.store import MessageQueue, Seat
+from rmqclient.store import MemberInfo, MessageQueue
 
 
 class Shares(NamedTuple):
@@ -21,7 +21,7 @@ class Shares(NamedTuple):
 
     remote: Mapping[MessageQueue, str]
     """Client ids, as remote members compute it; some may be those of local members."""
-    local: Mapping[MessageQueue, Seat]
+    local: Mapping[MessageQueue, MemberInfo]
     """The queues that local members compute to be their own."""
 
 

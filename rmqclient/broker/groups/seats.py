@@ -18,7 +18,7 @@ from rmqclient.broker.limits.made import Kind, Made
 from rmqclient.broker.stored_names import stored_client, stored_group
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting import bodies
-from rmqclient.store import HALF_TOPIC, Member, MessageQueue, MessageStore, QueueGrant, Seat, TagSet
+from rmqclient.store import HALF_TOPIC, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, TagSet
 from rmqclient.store.errors import MembershipRefused, QueueError
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.subscription import REMOTE, agree
@@ -166,7 +166,7 @@ class Seats:
         with self._lock:
             return self._table.owner(slot) is not None
 
-    def counted(self, group: str, topic: str) -> tuple[Seat, ...]:
+    def counted(self, group: str, topic: str) -> tuple[MemberInfo, ...]:
         """Return the members that share the queues of a topic, as local members count them."""
         with self._lock:
             return self._table.counted(stored_group(group), topic, LEASE_MS)
@@ -189,20 +189,20 @@ class Seats:
             if seat.topic != HALF_TOPIC and not self._is_ours(seat):
                 self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
 
-    def is_ours(self, seat: Seat) -> bool:
+    def is_ours(self, seat: MemberInfo) -> bool:
         """Tell whether a seat is that of a remote member of this server."""
         with self._lock:
             return self._is_ours(seat)
 
-    def tell(self, *seats: Seat) -> None:
+    def tell(self, *seats: MemberInfo) -> None:
         """Make local members look at once."""
         self._table.tell(seats)
 
-    def _is_ours(self, seat: Seat) -> bool:
+    def _is_ours(self, seat: MemberInfo) -> bool:
         member = self._members.get((seat.group, seat.topic, seat.client_id))
         return member is not None and (member.slot, member.incarnation) == (seat.slot, seat.incarnation)
 
-    def _join_anew(self, seats: Sequence[Seat], text: str) -> None:
+    def _join_anew(self, seats: Sequence[MemberInfo], text: str) -> None:
         """Give members of this server another text; nobody else is a member meanwhile."""
         names = [(seat.group, seat.topic, seat.client_id) for seat in seats]
         for name in names:

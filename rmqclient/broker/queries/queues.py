@@ -86,18 +86,17 @@ class QueueQueries:
         Where the slowest one is ahead of ``compareGroup``, the answer is the greatest number.
         [ConsumerOffsetManager.queryMinOffsetInAllGroup]
         """
-        from rmqclient.local.backend import LocalBackend  # noqa: PLC0415 - clients of 5.x alone ask for it
-
         fields = request.fields
         topic, left_out = fields["topic"], (fields.get("filterGroups") or "").split(",")
         slowest: dict[int, int] = {}
         compared: dict[int, int] = {}
-        for each in LocalBackend(self._store, owns_store=False).group_queues():
-            if each.queue.topic == topic:
-                number, offset = each.queue.queue_id, each.committed_offset
-                if each.group not in left_out and offset >= self._store.topics.min_offset(each.queue):
+        for slot in self._store.groups:
+            queue = self._store.topics.queue(slot.queue_slot)
+            if queue.topic == topic:
+                number, offset = queue.queue_id, slot.finished_to
+                if slot.group not in left_out and offset >= self._store.topics.min_offset(queue):
                     slowest[number] = min(offset, slowest.get(number, offset))
-                if each.group == fields["compareGroup"]:
+                if slot.group == fields["compareGroup"]:
                     compared[number] = offset
         found = {
             number: _NEVER if number in compared and offset > compared[number] else offset

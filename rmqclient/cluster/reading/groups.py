@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rmqclient.backend.protocols import GroupQueue
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.member_list import seat_of
 from rmqclient.cluster.groups.offsets import BrokerOffsets, committed_offset, oldest_offset
@@ -25,8 +24,8 @@ from rmqclient.remoting.errors import GroupNotFound
 from rmqclient.remoting.table import request
 from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.errors import QueueOwned, UnknownTopic
-
-NOBODY: Final = (0, 0)
+from rmqclient.store.observe.observation import GroupQueue
+from rmqclient.store.observe.summary import Group, summaries
 
 _OF_5: Final = 413  # V5_0_0
 _SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
@@ -82,32 +81,23 @@ class Groups:
                 for queue, offset in targets.items():
                     self._commit(group, queue, offset)
 
-    def all_queues(self, group: str | None) -> list[GroupQueue]:
-        """Return how every group stands in every queue, or one group, whose members then tell who has which."""
+    def all(self, group: str | None) -> list[Group]:
+        """Return every group as it stands, or one group, whose members then tell who has which queue."""
         found: dict[tuple[str, MessageQueue], int] = {}
         for broker_name in self._masters():
             found |= self._offsets_at(broker_name)
         wanted = {each: offset for each, offset in found.items() if group in (None, each[0])}
         present = {each: offset for each, offset in wanted.items() if self._is_there(each[1])}
-        owners: dict[MessageQueue, tuple[int, int]] = {}
+        members, owners = self.members(group), dict[MessageQueue, MemberInfo]()
         if group is not None:
-            members = self._members_of(group)
             present = self._begun(group, members) | present
             owners = self._owners(group, members)
-        return [
-            GroupQueue(
-                group=name,
-                queue=queue,
-                committed_offset=offset,
-                acknowledged_ahead=0,
-                owner=owners.get(queue, NOBODY),
-                epoch=0,
-                paused=False,
-                flow_control=0,
-                held_attempts=0,
-            )
-            for (name, queue), offset in present.items()
+        spans = {queue: self._queues.span(queue) for queue in {queue for _, queue in present}}
+        queues = [
+            GroupQueue(name, queue, offset, *spans[queue], owners.get(queue))
+            for (name, queue), offset in sorted(present.items(), key=lambda each: (each[0][0], each[0][1].sort_key))
         ]
+        return summaries(queues, members)
 
     def members(self, group: str | None) -> list[MemberInfo]:
         """Return the members of a group by the heartbeats that brokers have, or the members of every group."""
@@ -142,12 +132,12 @@ class Groups:
         queues = [queue for topic in topics for queue in self._queues_of(topic)]
         return {(group, queue): oldest_offset(self._client, queue) for queue in queues}
 
-    def _owners(self, group: str, members: list[MemberInfo]) -> dict[MessageQueue, tuple[int, int]]:
-        found: dict[MessageQueue, tuple[int, int]] = {}
-        for member in members:
-            for queue in queues_of(self._client, self._url.wrap(group), member.topic, member.client_id):
-                found[queue] = member.key
-        return found
+    def _owners(self, group: str, members: list[MemberInfo]) -> dict[MessageQueue, MemberInfo]:
+        return {
+            queue: member
+            for member in members
+            for queue in queues_of(self._client, self._url.wrap(group), member.topic, member.client_id)
+        }
 
     def _offsets_at(self, broker_name: str) -> dict[tuple[str, MessageQueue], int]:
         """Return all offsets that a broker keeps, by group and queue, of this namespace."""
@@ -258,5 +248,4 @@ def _member(group: str, topic: str, client_id: str, subscription: str) -> Member
         client_id=client_id,
         pid=int(process[1]) if process else 0,
         subscription=subscription,
-        heartbeat_age_ms=None,
     )

@@ -16,8 +16,8 @@ from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
 from rmqclient.dashboard.looking.sample import Sampling
-from rmqclient.local.glance import Glance
 from rmqclient.opening import MessageStore, open_backend, open_local_store
+from rmqclient.store.observe.reading import Reading
 from rmqclient.store.threads.logs import Log
 
 _log = Log("rmqclient.dashboard")
@@ -59,9 +59,9 @@ class Desk:
         """Return what looks at topics and groups, and changes them."""
         return Admin(self.store())
 
-    def glance(self) -> Glance:
+    def reading(self) -> Reading:
         """Return the shared words of the store, for one request; close it."""
-        return Glance(str(self.store().root))
+        return Reading(str(self.store().root))
 
     def page(self, request: Request, template: str, *, status: int = 200, **facts: Any) -> HTMLResponse:
         """Return a page: a template with these facts."""

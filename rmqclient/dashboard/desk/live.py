@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from rmqclient.dashboard.looking.sample import Sample, Sampling
+from rmqclient.dashboard.looking.sample import Moment, Sampling
 from rmqclient.errors import QueueError
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
@@ -52,7 +52,7 @@ class Live:
 
     def __init__(self, sampling: Callable[[], Sampling]) -> None:
         self._begin_sampling = sampling
-        self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._samples: deque[Moment] = deque(maxlen=KEPT)
         self._clients: set[_Client] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -72,11 +72,11 @@ class Live:
         if self._thread is not None:
             self._thread.join()
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> list[Moment]:
         """Return what was kept, the oldest first."""
         return list(self._samples)
 
-    def latest(self) -> Sample | None:
+    def latest(self) -> Moment | None:
         """Return the last sample; None before the first."""
         return self._samples[-1] if self._samples else None
 

@@ -141,6 +141,7 @@ _TONES = {
     "suspended": "warn",
     "paused": "warn",
     "retrying": "busy",
+    "waiting": "warn",
     "starting": "busy",
     "draining": "busy",
     "losing": "bad",

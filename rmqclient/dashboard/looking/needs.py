@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from rmqclient.health import findings
 from rmqclient.health.findings import Finding
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance
+from rmqclient.store.observe.observation import Observation
+from rmqclient.store.observe.reading import Reading
 
 _PAGES = {"workers": "workers", "hung": "workers", "timer": "schedules", "tx": "transactions"}
 
@@ -25,9 +26,9 @@ class Need:
     query: dict[str, str] = field(default_factory=dict)
 
 
-def needs_of(glance: Glance) -> list[Need]:
+def needs_of(reading: Reading, seen: Observation) -> list[Need]:
     """Return what needs somebody now, the worst first. How many workers there should be, only `rmq check` is told."""
-    found = findings.look(glance, Limits(min_ready=0))
+    found = findings.look_at(reading, seen, Limits(min_ready=0))
     return [_need(each) for each in found if each.level != findings.OK]
 
 

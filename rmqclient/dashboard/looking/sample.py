@@ -1,4 +1,4 @@
-"""Samples: the numbers of one moment, from words that processes share. Only the age of the oldest reads a message.
+"""Moments: the numbers of one moment, from words that processes share. Only the age of the oldest reads a message.
 
 Rates are those of the counters between two samples. ``in`` is what was stored in topics of applications. ``out`` is
 what groups have finished for good, each group for itself, so two groups on one topic finish twice what comes in.
@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqclient.metrics import FOR_GOOD, DeadLetterCount, GroupQueueSample, Sampler, group_rates, topic_rates
-from rmqclient.metrics import Sample as StoreSample
+from rmqclient.metrics import FOR_GOOD, DeadLetterCount, Observation, Sampler, group_rates, topic_rates
 from rmqclient.metrics.topics import is_of_application
-from rmqclient.names import group_and_member
+from rmqclient.store.observe.summary import Group, groups_of
 
 _GROUPS_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Moment:
     """A store at one moment."""
 
     at_ms: int
@@ -57,27 +56,26 @@ class Sampling:
 
     def __init__(self, root: Path) -> None:
         self._sampler = Sampler(root)
-        self._before: StoreSample | None = None
+        self._before: Observation | None = None
         self._dead = DeadLetterCount(root)
 
-    def take(self) -> Sample:
+    def take(self) -> Moment:
         """Look now. Raises as :meth:`rmqclient.metrics.Sampler.sample`."""
         now = self._sampler.sample()
         before, self._before = self._before or now, now
         arrived = {topic: rates["messages_in"] for topic, rates in topic_rates(before, now).items()}
         coming_in = {topic: rate for topic, rate in arrived.items() if rate and is_of_application(topic)}
         finished = group_rates(before, now).values()
-        waiting = [each for each in now.group_queues if each.lag]
-        oldest_ms = min((each.oldest_stored_ms for each in waiting if each.oldest_stored_ms), default=now.wall_ms)
-        return Sample(
+        groups = groups_of(now)
+        return Moment(
             at_ms=now.wall_ms,
             in_per_s=sum(coming_in.values()),
             out_per_s=sum(rates[fate] for rates in finished for fate in FOR_GOOD),
-            lag=sum(each.lag for each in waiting),
-            oldest_s=max(0, now.wall_ms - oldest_ms) / 1000,
-            in_flight=sum(each.in_flight for each in now.group_queues),
+            lag=sum(each.lag for each in groups),
+            oldest_s=max((each.oldest_s(now.wall_ms) or 0.0 for each in groups), default=0.0),
+            in_flight=sum(each.in_flight for each in groups),
             dead_letters=sum(self._dead.by_group(now.queues).values()),
-            lag_of=_furthest(waiting),
+            lag_of=_furthest(groups),
             topic_rates=coming_in,
         )
 
@@ -86,9 +84,6 @@ class Sampling:
         self._sampler.close()
 
 
-def _furthest(waiting: list[GroupQueueSample]) -> dict[str, int]:
-    lag: dict[str, int] = {}
-    for each in waiting:
-        group = group_and_member(each.group)[0]
-        lag[group] = lag.get(group, 0) + each.lag
-    return dict(sorted(lag.items(), key=lambda item: -item[1])[:_GROUPS_KEPT])
+def _furthest(groups: list[Group]) -> dict[str, int]:
+    behind = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
+    return {each.group: each.lag for each in behind[:_GROUPS_KEPT]}

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rmqclient.admin.life import standings
 from rmqclient.backend import Backend
-from rmqclient.backend.protocols import GroupQueue
 from rmqclient.errors import QueueError
 from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import history
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, group_and_member
+from rmqclient.store.observe.summary import Group
 
 _END_OF_TIME = (1 << 63) - 1
 _COPIES = 64
@@ -51,11 +52,11 @@ def timeline(backend: Backend, message: ReceivedMessage) -> list[Event]:
         ),
     ]
     states: list[Event] = []
-    for group, queues in _groups(backend).items():
+    for group, stands in _groups(backend).items():
         copies = _copies(backend, RETRY_PREFIX + group, message)
         letters = _copies(backend, DEAD_LETTER_PREFIX + group, message)
         events += _of_copies(group, copies, letters)
-        states += _standing(group, queues, message, copies, letters)
+        states += _standing(stands, message, copies, letters) if stands else ()
         states += _settled(backend, group, letters)
     return sorted(events, key=lambda event: event.at_ms or 0) + states
 
@@ -67,13 +68,11 @@ def _first_of(backend: Backend, message: ReceivedMessage) -> ReceivedMessage:
     return message if found is None else found
 
 
-def _groups(backend: Backend) -> dict[str, list[GroupQueue]]:
-    found: dict[str, list[GroupQueue]] = {}
-    for each in backend.group_queues():
-        found.setdefault(group_and_member(each.group)[0], []).append(each)
+def _groups(backend: Backend) -> dict[str, Group | None]:
+    found: dict[str, Group | None] = {each.group: each for each in backend.groups()}
     for topic in backend.topics():  # of groups whose offsets are gone, too
         if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
-            found.setdefault(topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX), [])
+            found.setdefault(topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX), None)
     return found
 
 
@@ -110,32 +109,25 @@ def _of_copies(group: str, copies: list[ReceivedMessage], letters: list[Received
 
 
 def _standing(
-    group: str,
-    queues: list[GroupQueue],
-    message: ReceivedMessage,
-    copies: list[ReceivedMessage],
-    letters: list[ReceivedMessage],
+    group: Group, message: ReceivedMessage, copies: list[ReceivedMessage], letters: list[ReceivedMessage]
 ) -> Iterator[Event]:
-    for each in queues:
-        if (each.queue.topic, each.queue.queue_id) != (message.topic, message.queue_id):
-            continue
-        member = group_and_member(each.group)[1]
-        name = f"{group}, {member}" if member else group
-        if message.queue_offset >= each.committed_offset:
-            behind = message.queue_offset - each.committed_offset
-            detail = f"{name}: {behind:,} messages stand before it" if behind else f"{name}: it is the next one"
-            yield Event(
-                None,
-                "waits",
-                f"{detail}, or it is finished ahead of them" if each.acknowledged_ahead else detail,
-                "busy",
-            )
+    for name, standing in standings(group, message):
+        shown = ", ".join(filter(None, group_and_member(name)))
+        if standing.what in _TONES:
+            yield Event(None, standing.what, f"{shown}: {standing.said}", _TONES[standing.what])
         elif letters:
-            yield Event(None, "given up", f"{name}: it is a dead letter", "bad")
+            yield Event(None, "given up", f"{shown}: it is a dead letter", "bad")
         elif copies:
-            yield Event(None, "sent back", f"{name}: {len(copies)} retries were made of it", "warn")
+            yield Event(None, "sent back", f"{shown}: {len(copies)} retries were made of it", "warn")
         else:
-            yield Event(None, "finished", f"{name}: committed past it", "good")
+            yield Event(None, standing.what, f"{shown}: {standing.said}", "good")
+    for copy in copies:
+        for name, standing in standings(group, copy):
+            if standing.what in ("runs", "hangs"):
+                yield Event(None, standing.what, f"{name}: its retry {standing.said}", _TONES[standing.what])
+
+
+_TONES = {"runs": "busy", "hangs": "bad", "waits": "busy", "skipped": "calm"}
 
 
 def _settled(backend: Backend, group: str, letters: list[ReceivedMessage]) -> Iterator[Event]:

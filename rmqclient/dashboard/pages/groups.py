@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,10 +11,9 @@ from starlette.routing import Route
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position, written
 from rmqclient.dashboard.desk.rendering import url
-from rmqclient.dashboard.looking.groups import group_lines, running_of, state_of
 from rmqclient.errors import UnknownGroup
-from rmqclient.local.glance import RETRY_PREFIX
 from rmqclient.names import group_and_member
+from rmqclient.store.observe.summary import RETRY_PREFIX, groups_of, state_of
 
 
 def show_all(request: Request) -> Response:
@@ -22,11 +21,19 @@ def show_all(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     part, state = asked(request, "q"), asked(request, "state")
-    with desk.glance() as glance:
-        lines = group_lines(glance, desk.backend().consumers(), time.time_ns() // 1_000_000)
+    with desk.reading() as reading:
+        seen = reading.observe()
+    lines = sorted(groups_of(seen), key=lambda each: -each.lag)
     shown = [each for each in lines if part.lower() in each.group.lower() and each.state.startswith(state)]
     states = sorted({each.state.partition(":")[0] for each in lines})
-    return desk.page(request, "groups/all.html", groups=shown, part=part, state=state, states=states, known=len(lines))
+    facts: dict[str, Any] = {
+        "part": part,
+        "state": state,
+        "states": states,
+        "known": len(lines),
+        "now_ms": seen.wall_ms,
+    }
+    return desk.page(request, "groups/all.html", groups=shown, **facts)
 
 
 def show_one(request: Request) -> Response:
@@ -34,28 +41,21 @@ def show_one(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     name = request.path_params["group"]
-    now_ms = time.time_ns() // 1_000_000
-    with desk.glance() as glance, desk.admin() as admin:
-        line = next((each for each in group_lines(glance, admin.consumers(), now_ms) if each.group == name), None)
-        if line is None:
-            raise UnknownGroup(f"group {name!r} never consumed from this store, and has no member")
-        seen = {
-            (each.queue.topic, each.queue.queue_id, group_and_member(each.group)[1]): each
-            for each in glance.group_queues()
-            if group_and_member(each.group)[0] == name
-        }
-        rows = [(lag, seen.get((lag.topic, lag.queue_id, lag.member))) for lag in admin.lag(name)]
+    with desk.reading() as reading:
+        seen = reading.observe()
+    group = next((each for each in groups_of(seen) if each.group == name), None)
+    if group is None:
+        raise UnknownGroup(f"group {name!r} never consumed from this store, and has no member")
+    with desk.admin() as admin:
         return desk.page(
             request,
             "groups/one.html",
-            line=line,
-            rows=[
-                (lag, state_of(each) if each else lag.state, each.held_attempts if each else 0) for lag, each in rows
-            ],
-            running=running_of(glance, name),
+            group=group,
+            now_ms=seen.wall_ms,
+            rows=[(each, state_of(each), group_and_member(each.group)[1]) for each in group.queues],
             members=admin.assignment(name),
             subscriptions=[each for each in admin.subscriptions(name) if not each.topic.startswith(RETRY_PREFIX)],
-            paused=[lag for lag, _ in rows if lag.state == "paused"],
+            paused=any(state_of(each) == "paused" for each in group.queues),
             done=asked(request, "done"),
         )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rmqclient.dashboard.desk.desk import desk_of
-from rmqclient.dashboard.looking.groups import group_lines
 from rmqclient.dashboard.looking.needs import needs_of
+from rmqclient.store.observe.summary import groups_of
 
 _GROUPS_SHOWN = 8
 
@@ -18,17 +16,19 @@ def show(request: Request) -> Response:
     """Answer the first page."""
     desk = desk_of(request)
     desk.live.begin()
-    backend, now_ms = desk.backend(), time.time_ns() // 1_000_000
-    with desk.glance() as glance:
-        lines = group_lines(glance, backend.consumers(), now_ms)
-        return desk.page(
-            request,
-            "overview.html",
-            needs=needs_of(glance),
-            groups=lines[:_GROUPS_SHOWN],
-            more_groups=len(lines) - _GROUPS_SHOWN,
-            workers=glance.workers(),
-            disk_used=glance.disk_used_ratio(),
-            stored_bytes=glance.word("published_to") - glance.word("min_offset"),
-            has_housekeeper=glance.has_housekeeper,
-        )
+    with desk.reading() as reading:
+        seen = reading.observe()
+        needs = needs_of(reading, seen)
+    groups = sorted(groups_of(seen), key=lambda each: -each.lag)
+    return desk.page(
+        request,
+        "overview.html",
+        needs=needs,
+        groups=groups[:_GROUPS_SHOWN],
+        more_groups=len(groups) - _GROUPS_SHOWN,
+        now_ms=seen.wall_ms,
+        workers=seen.workers,
+        disk_used=seen.disk.used_ratio,
+        stored_bytes=seen.disk.published_to - seen.disk.min_offset,
+        has_housekeeper=seen.has_housekeeper,
+    )

@@ -9,10 +9,9 @@ from starlette.routing import Route
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import brief
-from rmqclient.dashboard.looking.groups import state_of
 from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.metrics.topics import is_of_application
-from rmqclient.names import group_and_member
+from rmqclient.store.observe.summary import group_of, state_of
 
 _LAST_SHOWN = 50
 
@@ -25,10 +24,10 @@ def show_all(request: Request) -> Response:
     with desk.admin() as admin:
         known = [each for each in admin.topics() if system or is_of_application(each.topic)]
     latest = desk.live.latest()
-    with desk.glance() as glance:
+    with desk.reading() as reading:
         groups: dict[str, set[str]] = {}
-        for each in glance.group_queues():
-            groups.setdefault(each.queue.topic, set()).add(group_and_member(each.group)[0])
+        for each in reading.group_queues():
+            groups.setdefault(each.queue.topic, set()).add(group_of(each.group))
     return desk.page(
         request,
         "topics/all.html",
@@ -50,10 +49,10 @@ def show_one(request: Request) -> Response:
     latest = desk.live.latest()
     lag: dict[str, int] = {}
     states: dict[str, list[str]] = {}
-    with desk.glance() as glance:
-        for each in glance.group_queues():
+    with desk.reading() as reading:
+        for each in reading.group_queues():
             if each.queue.topic == name:
-                group = group_and_member(each.group)[0]
+                group = group_of(each.group)
                 lag[group] = lag.get(group, 0) + each.lag
                 states.setdefault(group, []).append(state_of(each))
     last = search(desk.backend(), Search(topic=name, limit=_LAST_SHOWN)).messages

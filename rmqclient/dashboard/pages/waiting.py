@@ -26,12 +26,12 @@ def show_schedules(request: Request) -> Response:
     store = desk.store()
     topic, limit = asked(request, "topic"), asked_number(request, "limit", 100, _MOST)
     rows = list(islice(waiting.select(store, topic=topic or None), limit + 1))
-    with desk.glance() as glance:
-        queues = [each for each in glance.queues() if each.topic == SCHEDULE_TOPIC]
+    with desk.reading() as reading:
+        queues = sorted(each for each in reading.queues() if each.queue.topic == SCHEDULE_TOPIC)
     levels = [
-        (queue.queue_id + 1, DELAYS[queue.queue_id], queue.max_offset - store.schedule.next_offset(queue.queue_id + 1))
-        for queue in sorted(queues, key=lambda queue: queue.queue_id)
-        if queue.queue_id < len(DELAYS)
+        (level, DELAYS[level - 1], each.max_offset - store.schedule.next_offset(level))
+        for each in queues
+        if (level := each.queue.queue_id + 1) <= len(DELAYS)
     ]
     facts: dict[str, Any] = {"rows": rows[:limit], "is_complete": len(rows) <= limit, "levels": levels, "topic": topic}
     return desk.page(request, "waiting/schedules.html", done=asked(request, "done"), **facts)

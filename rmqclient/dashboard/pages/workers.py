@@ -11,11 +11,11 @@ from rmqclient.admin.stacks import stack_of
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import visible
-from rmqclient.health.findings import running_place
+from rmqclient.health.findings import place
 from rmqclient.health.limits import Limits
-from rmqclient.health.words import worker_state
-from rmqclient.local.glance import Running
 from rmqclient.store import WorkerStatus
+from rmqclient.store.observe.observation import Call
+from rmqclient.store.observe.states import worker_state
 from rmqclient.store.threads.standing import has_open
 
 _STACKS_WITHIN_S = 5.0
@@ -25,16 +25,16 @@ def show_all(request: Request) -> Response:
     """Answer the page of all workers, by supervisor."""
     desk = desk_of(request)
     desk.live.begin()
-    with desk.glance() as glance:
-        running = glance.running()
+    with desk.reading() as reading:
+        calls = reading.calls()
     workers = desk.store().workers().all()
     known = {worker.pid for worker in workers}
     return desk.page(
         request,
         "workers/all.html",
         supervisors=sorted({worker.supervisor_pid for worker in workers}),
-        workers=[(each, _state(each, running), _of(each.pid, running), each.resident_bytes) for each in workers],
-        others=[each for each in running if each.pid not in known],
+        workers=[(each, _state(each, calls), _of(each.pid, calls), each.resident_bytes) for each in workers],
+        others=[each for each in calls if each.pid not in known],
     )
 
 
@@ -46,15 +46,15 @@ def show_one(request: Request) -> Response:
     worker = next((each for each in desk.store().workers().all() if each.pid == pid), None)
     if worker is None:
         raise HTTPException(404, f"{pid} is not a worker of this store, or it has ended.")
-    with desk.glance() as glance:
-        running = _of(pid, glance.running())
+    with desk.reading() as reading:
+        calls = _of(pid, reading.calls())
     stacks, wrong = _stacks(pid, str(desk.store().root)) if asked(request, "stacks") else ("", "")
     return desk.page(
         request,
         "workers/one.html",
         worker=worker,
-        state=_state(worker, running),
-        running=running,
+        state=_state(worker, calls),
+        running=calls,
         resident=worker.resident_bytes,
         stacks=stacks,
         wrong=wrong,
@@ -71,16 +71,19 @@ def _stacks(pid: int, root: str) -> tuple[str, str]:
         return "", f"Worker {pid} tells no stack: {error}"
 
 
-def _state(worker: WorkerStatus, running: list[Running]) -> str:
+def _state(worker: WorkerStatus, calls: list[Call]) -> str:
+    longest = next(iter(_of(worker.pid, calls)), None)
     age_s = None if worker.message_age_ms is None else worker.message_age_ms / 1000
-    place = running_place(worker.pid, running)
     return worker_state(
-        worker.state.name.lower(), message_age_s=age_s, hung_after_s=Limits().message_age_s, place=place
+        worker.state.name.lower(),
+        message_age_s=age_s if longest is None else longest.age_s,
+        hung_after_s=Limits().message_age_s,
+        place=place(longest) if longest else None,
     )
 
 
-def _of(pid: int, running: list[Running]) -> list[Running]:
-    return [each for each in running if each.pid == pid]
+def _of(pid: int, calls: list[Call]) -> list[Call]:
+    return [each for each in calls if each.pid == pid]
 
 
 ROUTES = [Route("/workers", show_all), Route("/workers/{pid:int}", show_one)]

@@ -13,9 +13,9 @@ from rmqclient.errors import LettersRejected, TopicNotWritable, UnknownTopic
 from rmqclient.failures.dead_letters import Selection, replay, select
 from rmqclient.health.findings import OK, WARNING, closed_queues
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.bodies import Compression
+from rmqclient.store.observe.reading import Reading
 from tests.client.conftest import consuming, wait_for
 from tests.support.stores import after_every_delay
 
@@ -184,8 +184,8 @@ def test_consumers_get_messages_of_the_queues_that_are_read_and_let_go_of_the_ot
         wait_for(lambda: len(handled) == SOME // 2, "half of them are handled")
         with PullConsumer(store, group="reports") as reports:
             assert {each.queue_id for each in reports.messages(topic, start="earliest", wait=0)} == WRITTEN
-        with Glance(str(store.root)) as glance:
-            (found,) = closed_queues(glance, glance.queues(), Limits())
+        with Reading(str(store.root)) as reading:
+            (found,) = closed_queues(reading.root, reading.observe(), Limits())
         assert (found.level, found.subject) == (WARNING, topic)
         assert "6 messages" in found.state
         read(2, perm=2)
@@ -193,8 +193,8 @@ def test_consumers_get_messages_of_the_queues_that_are_read_and_let_go_of_the_ot
         read(QUEUES)
         wait_for(lambda: len(handled) == SOME, "the others are handled")
         shrink(store, topic)
-        with Glance(str(store.root)) as glance:
-            (found,) = closed_queues(glance, glance.queues(), Limits())
+        with Reading(str(store.root)) as reading:
+            (found,) = closed_queues(reading.root, reading.observe(), Limits())
         assert found.level == OK
     assert set(handled) == {0, 1, 2, 3}
 

@@ -10,9 +10,9 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import QueueOwned, UnknownGroup
-from rmqclient.local.glance import Glance
 from rmqclient.metrics import Sampler
 from rmqclient.store import MessageQueue, open_store
+from rmqclient.store.observe.reading import Reading
 from rmqclient.store.settings.config_file import read_consumer_offsets
 from tests.groups.membership.test_takeover import wait_for
 from tests.support.stores import appender_of
@@ -56,8 +56,8 @@ def test_no_process_and_no_file_knows_a_group_that_was_forgotten(root: Path) -> 
         assert beside.groups.find("billing", slot) is None
         assert [each.group for each in admin.groups()] == ["audit"]
         assert {each.group for each in sampler.sample().group_queues} == {"audit"}
-        with Glance(str(root)) as glance:
-            assert {each.group for each in glance.group_queues()} == {"audit"}
+        with Reading(str(root)) as reading:
+            assert {each.group for each in reading.group_queues()} == {"audit"}
         # And the file of offsets has the other groups only, whoever writes it next
         beside.persist_offsets()
         assert list(read_consumer_offsets(root)) == [("orders", "audit")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Member, MemberTable, Seat
+from rmqclient.store import Member, MemberInfo, MemberTable
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from tests.groups.interleaving import Broken, stage
 from tests.torture.kills import interleavings
@@ -52,7 +52,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             play(seed)
 
 
-def counted_for_ever(table: MemberTable, group: str, topic: str, _lease_ms: int) -> tuple[Seat, ...]:
+def counted_for_ever(table: MemberTable, group: str, topic: str, _lease_ms: int) -> tuple[MemberInfo, ...]:
     """Return the members as if none could be stopped."""
     table._read_on()
     return table._by_topic.get((group, topic), ())

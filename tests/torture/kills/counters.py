@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, StoreConfig
 from rmqclient.consuming.push_consumer import PushConsumer
-from rmqclient.metrics import Sample, Sampler, by_group, by_topic
+from rmqclient.metrics import Observation, Sampler, by_group, by_topic
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.inspect.verify import verify
 from tests.torture.kills.fates import Journal, Seen, fates_of, wrong_failures
@@ -142,7 +142,7 @@ def _records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     ]
 
 
-def _wrong_bytes(sample: Sample, truth: Truth) -> list[str]:
+def _wrong_bytes(sample: Observation, truth: Truth) -> list[str]:
     counted = {topic: totals.bytes_in for topic, totals in by_topic(sample).items()}
     stored = {topic: sum(record.size for record in records) for topic, records in truth.items()}
     return [
@@ -152,7 +152,7 @@ def _wrong_bytes(sample: Sample, truth: Truth) -> list[str]:
     ]
 
 
-def _wrong_counts(sample: Sample, truth: Truth, journal: Path) -> Iterator[str]:
+def _wrong_counts(sample: Observation, truth: Truth, journal: Path) -> Iterator[str]:
     """Compare what each group counted with the records that it has finished, and with what its handlers saw."""
     totals, records = by_group(sample), truth[TOPIC]
     wanted = [record for record in records if record.tags == WANTED]
@@ -180,7 +180,7 @@ def _struck(truth: Truth, journal: Path) -> int:
     return sum(each.struck() for both in fates for each in both)
 
 
-def is_finished(sample: Sample) -> bool:
+def is_finished(sample: Observation) -> bool:
     """Tell whether both groups, which are there when a consumer has begun, have nothing left to do."""
     groups = by_group(sample)
     are_there = groups.keys() >= {(ORDERED, TOPIC), (SIDE, TOPIC)}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer
-from rmqclient.metrics import GroupTotals, Sample, Sampler, by_group
+from rmqclient.metrics import GroupTotals, Observation, Sampler, by_group
 from tests.torture.kills import counters
 
 UNKILLED = 5
@@ -55,10 +55,10 @@ def test_the_rig_notices_failed_attempts_that_are_not_counted_or_counted_twice(
 
 def with_one_changed(
     group: str, change: Callable[[GroupTotals], GroupTotals]
-) -> Callable[[Sample], dict[tuple[str, str], GroupTotals]]:
+) -> Callable[[Observation], dict[tuple[str, str], GroupTotals]]:
     """Return what gives the totals of all groups, one of them changed once it is there."""
 
-    def totals(sample: Sample) -> dict[tuple[str, str], GroupTotals]:
+    def totals(sample: Observation) -> dict[tuple[str, str], GroupTotals]:
         return {key: change(each) if key == (group, counters.TOPIC) else each for key, each in by_group(sample).items()}
 
     return totals

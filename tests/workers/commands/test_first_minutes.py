@@ -17,8 +17,8 @@ from rmqclient.codecs import encode_body
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.health import findings
 from rmqclient.health.limits import Limits
-from rmqclient.local.glance import Glance
 from rmqclient.store import StoreConfig, open_store
+from rmqclient.store.observe.reading import Reading
 from tests.docs.page import REPOSITORY
 from tests.workers.commands.test_cli import data, run
 from tests.workers.supervised import COMMAND, environment, eventually
@@ -176,10 +176,10 @@ def test_dead_letters_near_their_end_are_warned_of(tmp_path: Path) -> None:
         producer.send(Message("orders", b"1"))
         letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
         letters.append(Message("%DLQ%billing", b"1"))
-        with Glance(str(tmp_path)) as glance:
+        with Reading(str(tmp_path)) as reading:
             (old,) = [
-                each for each in findings.look(glance, Limits(dlq_warn=None, dlq_age_warn_s=-1)) if each.check == "dlq"
+                each for each in findings.look(reading, Limits(dlq_warn=None, dlq_age_warn_s=-1)) if each.check == "dlq"
             ]
-            (young,) = [each for each in findings.look(glance, Limits(dlq_warn=None)) if each.check == "dlq"]
+            (young,) = [each for each in findings.look(reading, Limits(dlq_warn=None)) if each.check == "dlq"]
     assert (old.level, old.state.endswith("ago goes with its log file")) == (findings.WARNING, True)
     assert young.level == findings.OK

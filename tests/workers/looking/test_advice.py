@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy, StoreConfig
-from rmqclient.local.glance import Glance
 from rmqclient.store import open_store
 from rmqclient.store.config import RetentionConfig
+from rmqclient.store.observe.reading import Reading
 from rmqclient.workers.commands.advice import Line, application, clock
 from tests.workers.commands.test_cli import data, run
 
@@ -31,8 +31,8 @@ def handled(app: App, topic: str, group: str, policy: RetryPolicy | None = None)
 
 
 def advice(root: Path, app: App) -> list[Line]:
-    with Glance(str(root)) as glance:
-        return list(application(app, glance.queues()))
+    with Reading(str(root)) as reading:
+        return list(application(app, reading.queues()))
 
 
 def test_a_handler_of_a_topic_that_is_not_there_or_that_nobody_sends_to_is_found(root: Path) -> None:
@@ -68,13 +68,13 @@ def test_a_retention_shorter_than_the_longest_wait_by_a_level_is_found(
 
 
 def test_a_clock_behind_the_newest_message_is_found(root: Path) -> None:
-    with Glance(str(root)) as glance:
-        queues = glance.queues()
-        (at,) = [glance.stored_ms(each, 0) for each in queues if each.max_offset]
+    with Reading(str(root)) as reading:
+        queues = reading.queues()
+        (at,) = [reading.records.stored_ms(each.queue, 0) for each in queues if each.max_offset]
         assert at is not None
-        assert clock(glance, queues).level == "ok"
-        assert clock(glance, queues, now_ms=at).level == "ok"
-        assert clock(glance, queues, now_ms=at - 35_000)[:3] == ("warn", "clock", "35 s behind the newest message")
+        assert clock(reading, queues).level == "ok"
+        assert clock(reading, queues, now_ms=at).level == "ok"
+        assert clock(reading, queues, now_ms=at - 35_000)[:3] == ("warn", "clock", "35 s behind the newest message")
 
 
 def test_doctor_takes_an_application_as_run_does(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

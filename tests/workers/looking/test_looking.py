@@ -24,8 +24,8 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
 from rmqclient.health import findings, report
-from rmqclient.local.glance import Glance
 from rmqclient.store import MessageStore, boottime, open_store
+from rmqclient.store.observe.reading import Reading
 from tests.workers.commands.test_cli import data, run
 from tests.workers.supervised import COMMAND, environment
 
@@ -225,7 +225,7 @@ def test_check_is_quick_because_it_imports_neither_click_nor_the_store(tmp_path:
         [sys.executable, "-c", program, str(tmp_path)], env=environment(), capture_output=True, text=True, check=True
     )
     modules = done.stderr.split()
-    assert {"click", "pathlib", "dataclasses", "rmqclient.store", "rmqclient.workers.cli"}.isdisjoint(modules)
+    assert {"click", "pathlib", "dataclasses", "rmqclient.store.kernel", "rmqclient.workers.cli"}.isdisjoint(modules)
     assert len(modules) < 130, "each module costs a third of a millisecond at every look; bare Python has some 30"
 
 
@@ -244,8 +244,8 @@ def test_check_names_the_topic_that_members_wait_for_until_it_is_made(tmp_path: 
         """Never called."""
 
     def found() -> list[dict[str, Any]]:
-        with Glance(str(tmp_path / "store")) as glance:
-            rows = [report.row(each) for each in findings.look(glance)]
+        with Reading(str(tmp_path / "store")) as reading:
+            rows = [report.row(each) for each in findings.look(reading)]
         return [row for row in rows if row["check"] == "topic"]
 
     with app.running():
@@ -263,7 +263,7 @@ def test_check_warns_before_the_slots_run_out_and_is_critical_when_there_are_non
         levels = []
         for in_use in (0, 15_000, 16_384):
             store.state.group_queue_count = in_use
-            with Glance(str(tmp_path / "store")) as glance:
-                levels.append(findings.slots(glance).level)
+            with Reading(str(tmp_path / "store")) as reading:
+                levels.append(findings.slots(reading).level)
         store.state.group_queue_count = 0
     assert levels == [findings.OK, findings.WARNING, findings.CRITICAL]

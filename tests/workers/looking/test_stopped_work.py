@@ -13,8 +13,8 @@ from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.health import findings
 from rmqclient.health.findings import Finding
-from rmqclient.local.glance import Glance
 from rmqclient.store import MessageStore, layout, open_store
+from rmqclient.store.observe.reading import Reading
 from tests.client.conftest import consuming, wait_for
 from tests.support.stores import SMALL, appender_of
 
@@ -34,8 +34,8 @@ def store(root: Path) -> Iterator[MessageStore]:
 
 def found(root: Path, check: str, *, after_ms: int = 0) -> list[Finding]:
     """Return what a check finds, so long from now; what is well is left out."""
-    with Glance(str(root)) as glance:
-        seen = findings.look(glance, now_ms=time.time_ns() // 1_000_000 + after_ms)
+    with Reading(str(root)) as reading:
+        seen = findings.look(reading, now_ms=time.time_ns() // 1_000_000 + after_ms)
     return [each for each in seen if each.check == check and each.level]
 
 

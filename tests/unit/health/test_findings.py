@@ -1,9 +1,8 @@
-"""A glance sees what an open store sees, and findings say what is wrong in words."""
+"""A reading sees what an open store sees, and findings say what is wrong in words."""
 
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,13 +12,14 @@ from rmqclient import App, Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.process_queue import FlowControl
-from rmqclient.health import findings, words
+from rmqclient.health import findings
 from rmqclient.health.findings import CRITICAL, OK, WARNING, Finding
 from rmqclient.health.limits import Limits
-from rmqclient.local import glance
-from rmqclient.local.glance import Glance, Running, Unreadable, Worker
-from rmqclient.store import WorkerState, layout, open_store
+from rmqclient.store import MemberInfo, MessageQueue, WorkerState, WorkerStatus, layout, open_store
 from rmqclient.store.files import file_lock
+from rmqclient.store.observe import reading, states
+from rmqclient.store.observe.observation import Call
+from rmqclient.store.observe.reading import Reading, Unreadable
 from tests.workers.supervised import eventually
 
 
@@ -27,44 +27,34 @@ def handle(message: object) -> None: ...
 
 
 def found(root: Path, check: str, limits: Limits | None = None) -> Finding:
-    with Glance(str(root)) as seen:
+    with Reading(str(root)) as seen:
         return next(each for each in findings.look(seen, limits) if each.check == check)
 
 
 def test_the_bytes_and_the_codes_are_those_of_their_owners() -> None:
-    assert [glance.BROKER_BYTE, glance.HOUSEKEEPER_BYTE, glance.MEMBER_BYTES, glance.WORKER_BYTES] == [
+    assert [reading.BROKER_BYTE, reading.HOUSEKEEPER_BYTE, reading.MEMBER_BYTES, reading.WORKER_BYTES] == [
         file_lock.BROKER_BYTE,
         file_lock.HOUSEKEEPER_BYTE,
         file_lock.MEMBER_BYTES,
         file_lock.WORKER_BYTES,
     ]
-    assert tuple(each.value for each in FlowControl) == words.FLOW_CONTROLS
-    assert list(glance._WORKER_STATES) == [each.name.lower() for each in WorkerState]
-
-
-def test_the_layouts_that_a_glance_loads_by_their_path_are_those_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "rmqclient.store.layout")
-    loaded = glance._layouts()
-    assert loaded is not layout
-    assert (
-        loaded.RUNTIME_FINGERPRINT == layout.RUNTIME_FINGERPRINT
-    )  # which importing the kernel has compared with its own
+    assert tuple(each.value for each in FlowControl) == states.FLOW_CONTROLS
 
 
 def test_a_queue_that_is_made_between_two_looks_is_left_out(tmp_path: Path) -> None:
-    with open_store(tmp_path / "store") as store, Producer(store) as producer, Glance(str(tmp_path / "store")) as seen:
+    with open_store(tmp_path / "store") as store, Producer(store) as producer, Reading(str(tmp_path / "store")) as seen:
         old = producer.send(Message("orders", b"1")).queue
         store.groups.find_or_add("billing", store.topics.slot(old), 0)
-        queues = seen.queues()
+        before = seen.queues()
         new = producer.send(Message("refunds", b"1")).queue
         store.groups.find_or_add("billing", store.topics.slot(new), 0)
-        assert [each.queue.topic for each in seen.group_queues(queues)] == ["orders"]
+        assert [each.queue.topic for each in seen._group_queues(before, [], 0)] == ["orders"]
         assert [each.queue.topic for each in seen.group_queues()] == ["orders", "refunds"]
 
 
 def test_what_is_no_store_and_what_another_version_opened_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(Unreadable, match="no store of this host"):
-        Glance(str(tmp_path / "nothing"))
+        Reading(str(tmp_path / "nothing"))
     with Producer(tmp_path / "store") as producer:
         producer.send(Message("orders", b"1"))
     shared = tmp_path / "store" / "shared"
@@ -72,10 +62,10 @@ def test_what_is_no_store_and_what_another_version_opened_is_unreadable(tmp_path
     content[layout.RUNTIME_HEADER.at["fingerprint"]] ^= 1
     shared.write_bytes(content)
     with pytest.raises(Unreadable, match="another version"):
-        Glance(str(tmp_path / "store"))
+        Reading(str(tmp_path / "store"))
     shared.write_bytes(b"short")
     with pytest.raises(Unreadable, match="not whole"):
-        Glance(str(tmp_path / "store"))
+        Reading(str(tmp_path / "store"))
 
 
 def test_a_glance_tells_offsets_members_times_and_locks_as_the_store_does(tmp_path: Path) -> None:
@@ -85,17 +75,17 @@ def test_a_glance_tells_offsets_members_times_and_locks_as_the_store_does(tmp_pa
         with Producer(store) as producer:
             sent = [producer.send(Message("orders", b"%d" % number)) for number in range(20)]
         consumer = PushConsumer(store, app.handlers, client_id="me")
-        with closing(consumer), Glance(str(tmp_path)) as seen:
+        with closing(consumer), Reading(str(tmp_path)) as seen:
             consumer.start()
             eventually(lambda: not any(each.lag for each in seen.group_queues()), "all handled")
-            queues = {(each.topic, each.queue_id): each for each in seen.queues()}
+            queues = {each.queue for each in seen.queues()}
             for each in sent:
-                queue = queues[each.queue.topic, each.queue.queue_id]
+                assert each.queue in queues
                 message = store.message_at(each.queue, each.queue_offset)
-                assert seen.stored_ms(queue, each.queue_offset) == message.store_timestamp
-            assert seen.stored_ms(queues["orders", 0], 1_000) is None
+                assert seen.records.stored_ms(each.queue, each.queue_offset) == message.store_timestamp
+            assert seen.records.stored_ms(sent[0].queue, 1_000) is None
             assert {(each.group, each.client_id) for each in seen.members()} == {("billing", "me")}
-            assert all(each.has_owner for each in seen.group_queues())
+            assert all(each.owner is not None for each in seen.group_queues())
             assert (seen.is_open, seen.has_housekeeper) == (True, True)
             assert found(tmp_path, "lag").state == "idle"
             assert found(tmp_path, "housekeeper").level == OK
@@ -133,34 +123,41 @@ def test_a_failed_flush_and_a_full_disk_are_critical(tmp_path: Path) -> None:
         assert found(tmp_path, "store").state == "poisoned: a flush failed with EIO"
 
 
+def call(topic: str, queue_id: int, queue_offset: int, age_s: float) -> Call:
+    member = MemberInfo(0, 1, "g", topic, "me", 9, "*")
+    return Call("g", MessageQueue(topic, queue_id), queue_offset, queue_offset, 9, age_s, member)
+
+
 @pytest.mark.parametrize(
     ("worker", "running", "state"),
     [
-        (40.0, [Running("g", "orders", 2, 7731, 9, None)], "hung 40 s in orders 2:7731"),
-        (40.0, [Running("g", "orders", 2, 7731, 9, 39.6)], "hung 40 s in orders 2:7731"),
-        (40.0, [Running("g", "orders", 2, 7731, 9, 3.0), Running("g", "a", 0, 1, 9, 40.0)], "hung 40 s in a 0:1"),
+        (40.0, [call("orders", 2, 7731, 39.6)], "hung 40 s in orders 2:7731"),
+        (40.0, [call("orders", 2, 7731, 3.0), call("a", 0, 1, 40.0)], "hung 40 s in a 0:1"),
         (40.0, [], "hung 40 s"),
-        (3.0, [Running("g", "orders", 2, 7731, 9, 3.0)], None),
+        (3.0, [call("orders", 2, 7731, 3.0)], None),
     ],
 )
 def test_a_handler_that_runs_too_long_is_named_by_its_message(
-    worker: float, running: list[Running], state: str | None
+    worker: float, running: list[Call], state: str | None
 ) -> None:
-    rows = [Worker(0, 9, 8, "ready", 0.1, worker, 1)]
+    rows = [WorkerStatus(0, 9, 8, WorkerState.READY, 100.0, worker * 1000, 1, 0, 0)]
     assert findings.hung(rows, running, 30.0) == ([] if state is None else [state])
 
 
 def test_the_worst_state_of_its_queues_is_that_of_a_group() -> None:
     queues = [
-        words.queue_state(lag=3, has_owner=True),
-        words.queue_state(lag=3, has_owner=True, flow_control=FlowControl.SPAN.code),
-        words.queue_state(lag=0, has_owner=True),
+        states.queue_state(True, 0, False, True),
+        states.queue_state(True, 0, False, True, flow_control=FlowControl.SPAN.code),
+        states.queue_state(False, 0, False, True),
     ]
     assert queues == ["running", "flow control: span", "idle"]
-    assert words.group_state(queues, members=1, lag=6) == "flow control: span"
-    assert words.group_state(queues, members=0, lag=6) == "no members"
-    assert words.group_state(["paused"], members=0, lag=6) == "paused, no members"
-    assert words.group_state([], members=1, lag=0) == "idle"
+    assert states.group_state(queues, members=1, lag=6) == "flow control: span"
+    assert states.group_state(queues, members=0, lag=6) == "no members"
+    assert states.group_state(["paused"], members=0, lag=6) == "paused, no members"
+    assert states.group_state([], members=1, lag=0) == "idle"
+    assert states.group_state(["idle"], members=1, lag=0, waiting=20) == "waiting: 20 for a retry"
+    assert states.group_state(["idle"], members=0, lag=0, waiting=20) == "no members"
+    assert states.group_state(["running"], members=1, lag=3, waiting=20) == "running"
 
 
 @pytest.mark.guarantee("G93")
@@ -178,7 +175,7 @@ def test_a_pipe_or_an_endless_file_where_a_file_should_be_does_not_hold_up_a_che
     # Then a check ends, and says so if it needs the file
     if name in ("shared", "lock"):
         with pytest.raises(Unreadable):
-            Glance(str(tmp_path))
+            Reading(str(tmp_path))
         return
     assert found(tmp_path, "dlq").values[0].value == 1
 
