@@ -10,10 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.metrics import CONTENT_TYPE, METRICS, Listener, Sampler, Shown, Source, StoreCollector, exposition
+from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.consuming.push_consumer import PushConsumer
+from rmqclient.metrics import (
+    CONTENT_TYPE,
+    METRICS,
+    Listener,
+    Sampler,
+    Shown,
+    Source,
+    StoreCollector,
+    by_topic,
+    exposition,
+)
 from rmqclient.metrics.families import BARE_NAMES, NODE_LABELS, OF_CLUSTERS, PER_QUEUE, Family, Kind, Metric, Point
 from rmqclient.metrics.readings import USUAL
-from tests.metrics.conftest import SENT
+from tests.metrics.conftest import SENT, is_finished, wait_for
 from tests.workers.commands.test_cli import run
 
 parser = pytest.importorskip("prometheus_client.parser")
@@ -71,6 +83,26 @@ def test_the_numbers_are_those_of_the_store(handled: Sampler, root: Path) -> Non
     assert value(series, "rmq_group_state", **billing, state="running") == 0
     assert value(series, "rmq_waiting_retries", group="billing") == 0
     assert not any(name in PER_QUEUE for name, _ in series)
+
+
+def test_the_results_of_durable_steps_are_no_traffic_of_an_application(root: Path) -> None:
+    app = App(root)
+
+    @app.handler("orders", group="billing")
+    def bill(message: ReceivedMessage) -> None:
+        message.steps("charge", lambda: 1)
+
+    with Producer(root) as producer, Sampler(root) as sampler:
+        producer.create_topic("orders", 1)
+        producer.send(Message("orders", b"1"))
+        consumer = PushConsumer(root, app.handlers)
+        consumer.start()
+        wait_for(lambda: "%STEPS%billing" in by_topic(sampler.sample()) and is_finished(sampler.sample()), "it is done")
+        consumer.close()
+    series = parsed(shown(root))
+    labels = {"topic": "%STEPS%billing", "message_type": "normal", "is_system": "true"}
+    assert value(series, "rocketmq_messages_in_total", **labels) == 1
+    assert value(series, "rocketmq_topic_number") == 1
 
 
 def test_no_counter_falls_and_a_histogram_grows_from_class_to_class(handled: Sampler, root: Path) -> None:

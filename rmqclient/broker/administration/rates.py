@@ -29,8 +29,8 @@ _WINDOWS: Final = ((SAMPLE_S, 6), (600.0, 6), (3_600.0, 24))
 """Seconds between two samples and how many are looked back at: a minute, an hour, a day."""
 
 
-class Sample(NamedTuple):
-    """Offsets at one time: by queue slot and by slot of group and queue."""
+class Offsets(NamedTuple):
+    """Where queues end and groups stand at one time, by queue slot and by slot of group and queue."""
 
     at_s: float
     """Monotonic seconds."""
@@ -77,7 +77,7 @@ class Rates:
         """Return how many messages all groups finished; None when they did not since the server began."""
         return self._stats(lambda sample: sum(sample.committed))
 
-    def taken(self, topic: str, group: str, now: Sample | None = None) -> BrokerStats | None:
+    def taken(self, topic: str, group: str, now: Offsets | None = None) -> BrokerStats | None:
         """Return how many messages of a topic a group finished; None when it did not since the server began.
 
         ``now`` saves a look at all offsets, for who asks about many groups.
@@ -90,7 +90,7 @@ class Rates:
         found = self.put(topic)
         return found.minute.per_second if found else 0.0
 
-    def consume_tps(self, group: str, topic: str, now: Sample | None = None) -> float:
+    def consume_tps(self, group: str, topic: str, now: Offsets | None = None) -> float:
         """Return how many messages of a topic a group finishes per second, over the last minute; ``now`` as above."""
         found = self.taken(topic, group, now)
         return found.minute.per_second if found else 0.0
@@ -139,13 +139,13 @@ class Rates:
                 self._day = today
                 self._mornings = [self._mornings[1], (self.puts(), self.takes())]
 
-    def sample(self) -> Sample:
+    def sample(self) -> Offsets:
         """Look at all offsets."""
         groups = self._store.groups
         ends, committed = self._store.topics.max_offsets(), groups.column("committed_offset")
-        return Sample(time.monotonic(), array("Q", ends), array("Q", committed))
+        return Offsets(time.monotonic(), array("Q", ends), array("Q", committed))
 
-    def _stats(self, count: Callable[[Sample], int], now: Sample | None = None) -> BrokerStats | None:
+    def _stats(self, count: Callable[[Offsets], int], now: Offsets | None = None) -> BrokerStats | None:
         from rmqclient.remoting.bodies import BrokerStats  # noqa: PLC0415 - only tools ask
 
         now = now or self.sample()
@@ -155,7 +155,7 @@ class Rates:
             oldest = [samples[0] for samples in self._samples]
         return BrokerStats(*(_item(count(now) - count(each), now.at_s - each.at_s) for each in oldest))
 
-    def _per_second(self, count: Callable[[Sample], int]) -> list[float]:
+    def _per_second(self, count: Callable[[Offsets], int]) -> list[float]:
         now = self.sample()
         with self._lock:
             minute, hour = list(self._samples[0]), list(self._samples[1])

@@ -50,7 +50,7 @@ def test_help_loads_neither_the_store_nor_rich() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=30, check=True
     )
-    assert {"rmqclient.app", "rmqclient.store", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
+    assert {"rmqclient.app", "rmqclient.store.kernel", "rich", "multiprocess", "orjson"}.isdisjoint(done.stderr.split())
 
 
 def test_a_command_is_run_without_the_modules_of_the_others(tmp_path: Path) -> None:
