@@ -412,7 +412,7 @@ RUNNING_SLOT = Layout(
     Field("group_queue", "I", "slot of the group-queue table"),
     Field("pid", "I", "of the process, for the history of a dead letter"),
     Field("began", "Q", "ns on CLOCK_BOOTTIME, when the handler's call began, 0 when no handler runs"),
-    Field("_pad0", "8s", ""),
+    Field("overdue_at", "Q", "ns on CLOCK_BOOTTIME, when the supervisor ended the process for this call; 0 for no end"),
     order=NATIVE,
 )
 """One handler thread. It writes here what it is about to run, so that others find what was running when it died."""

@@ -120,6 +120,9 @@ class WorkerFiles:
         """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""
         self._own[slot][1].store(_PID, pid)
 
+    def mark_overdue(self, slot: int, limit_s: float) -> None:
+        """Do nothing: brokers do not keep what was running when a member died."""
+
     def release(self, slot: int) -> None:
         """Give a slot back."""
         status = self.status(slot)

@@ -37,6 +37,12 @@ class WorkerTable(Protocol):
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot."""
 
+    def mark_overdue(self, slot: int, limit_s: float) -> None:
+        """Say that the worker is about to be ended, because messages have been in their handler for longer than that.
+
+        On a cluster nobody learns of it: the next member has another host's word for it, if any.
+        """
+
     def release(self, slot: int) -> None:
         """Give a slot back."""
 

@@ -147,6 +147,10 @@ class Death(Protocol):
     def pid(self) -> int:
         """Process id of the member that died."""
 
+    @property
+    def overdue_s(self) -> float | None:
+        """Seconds since a supervisor ended the process because of the time limit of this call; None for other ends."""
+
 
 class Seat(Protocol):
     """A member of a group, as the other members count it."""

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.failures.failure import DEATH, history
+from rmqclient.failures.failure import DEATHS, history
 from rmqclient.message import ReceivedMessage
 
 ALONE_S: Final = 10.0
@@ -27,7 +27,7 @@ def is_suspect(queue: ProcessQueue, message: ReceivedMessage) -> bool:
     """Tell whether a process died with a message, or with the message that it is the retry of."""
     if message.queue_offset in queue.deaths:
         return True
-    return queue.is_retry and any(entry.get("error") == DEATH for entry in history(message.properties))
+    return queue.is_retry and any(entry.get("error") in DEATHS for entry in history(message.properties))
 
 
 class Neighbours(Protocol):

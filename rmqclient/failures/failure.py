@@ -5,7 +5,8 @@ RocketMQ reads it as a property of the application. Keys::
 
     at       when the failure was noticed, ms since the epoch
     attempt  delivery attempt, 1 for the first
-    error    class of the exception with its module; "death" when the process died
+    error    class of the exception with its module; "death" when the process died, "time limit" when it was ended
+             because the handler took longer than its time limit
     text     the text of the exception; for a death, what is known about it
     trace    the last frames of the traceback; left out of older failures when room is short
     worker   client id of the consumer
@@ -32,6 +33,9 @@ if TYPE_CHECKING:  # a server that starts needs no backend
 
 HISTORY = "RMQ_FAILURES"
 DEATH = "death"
+TIME_LIMIT = "time limit"
+DEATHS = frozenset((DEATH, TIME_LIMIT))
+"""Of a failure with which the process ended."""
 
 _LONGEST_HISTORY = 8 * 1024
 _LONGEST_TEXT = 200
@@ -80,11 +84,16 @@ class Failure:
     @classmethod
     def died(cls, death: Death, message: ReceivedMessage) -> Self:
         """Return the failure of a handler whose process died with this message."""
+        attempt = message.reconsume_times + death.begun
+        if death.overdue_s is None:
+            text = f"process {death.pid} died, or had to stop, while it handled the message"
+            return cls(attempt=attempt, error=DEATH, text=text, worker=death.client_id)
         return cls(
-            attempt=message.reconsume_times + death.begun,
-            error=DEATH,
-            text=f"process {death.pid} died, or had to stop, while it handled the message",
+            attempt=attempt,
+            error=TIME_LIMIT,
+            text=f"the handler took longer than the time limit, so process {death.pid} was ended",
             worker=death.client_id,
+            at=clock.wall_ms() - round(death.overdue_s * 1000),
         )
 
     @classmethod

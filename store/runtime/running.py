@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.store import layout
+from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.kernel._kernel import Running, running_in
 from rmqclient.store.runtime import handling_table
@@ -41,6 +42,9 @@ class Interrupted:
     """Client id of the member that died; empty when its slot has gone to another member."""
 
     pid: int
+
+    overdue_s: float | None = None
+    """Seconds since its supervisor ended the process because this call took longer than the time limit; None if not."""
 
 
 class RunningTable:
@@ -87,7 +91,9 @@ class RunningTable:
             if fields["attempt"] == 0 or self._lives(fields["member"], fields["incarnation"]):
                 continue
             client_id = self._client_id(fields["member"], fields["incarnation"])
-            death = Interrupted(fields["attempt"], client_id, fields["pid"])
+            overdue_at = fields["overdue_at"]
+            overdue_s = (boottime() - overdue_at) / 1e9 if overdue_at > fields["began"] else None
+            death = Interrupted(fields["attempt"], client_id, fields["pid"], overdue_s)
             for offset in slot.unfinished(fields["queue_offset"], fields["last_offset"]):
                 found.setdefault(offset, []).append(death)
         for deaths in found.values():
@@ -139,6 +145,17 @@ class RunningTable:
         # The attempt first: the message of the former member must not count against the new one.
         self._slots.store(number, "attempt", 0)
         self._slots.store(number, "began", 0)
+        self._slots.store(number, "overdue_at", 0)
         self._slots.store(number, "incarnation", incarnation)
         self._slots.store(number, "pid", os.getpid())
         self._slots.store(number, "member", member + 1)
+
+
+def mark_overdue(state: SharedState, pid: int, limit_s: float) -> None:
+    """Say of the calls that a process has run for longer than a limit that it is ended for them; before it is ended."""
+    slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
+    now = boottime()
+    for number in range(state.running_count):
+        fields = slots.read(number)
+        if fields["pid"] == pid and fields["attempt"] and 0 < fields["began"] < now - limit_s * 1e9:
+            slots.store(number, "overdue_at", now)

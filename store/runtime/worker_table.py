@@ -13,6 +13,7 @@ from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
+from rmqclient.store.runtime import running
 from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots
@@ -77,6 +78,13 @@ class WorkerTable:
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""
         self._slots.store(slot, "pid", pid)
+
+    def mark_overdue(self, slot: int, limit_s: float) -> None:
+        """Say that the worker is about to be ended, because messages have been in their handler for longer than that.
+
+        Whoever gets these messages learns of it; see :class:`rmqclient.store.runtime.running.Interrupted`.
+        """
+        running.mark_overdue(self._state, self.status(slot).pid, limit_s)
 
     def release(self, slot: int) -> None:
         """Give a slot back."""

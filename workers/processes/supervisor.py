@@ -48,6 +48,7 @@ from rmqclient.workers.processes.worker_life import (
     GiveUp,
     KillNow,
     Limits,
+    MarkOverdue,
     Phase,
     Release,
     Say,
@@ -175,6 +176,8 @@ class Supervisor:
                 self._start(number)
             case Send(signal_number) if number in self._children:
                 self._children[number].send(signal_number)
+            case MarkOverdue(limit_s) if number in self._children:
+                self._table.mark_overdue(self._children[number].slot, limit_s)
             case Release() if number in self._children:
                 child = self._children.pop(number)
                 self._kill_left_behind(number, child)

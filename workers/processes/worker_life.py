@@ -9,7 +9,7 @@
     STARTING            Tick, its slot says ready      READY                 Say
     STARTING            Tick, too long not ready (*)   HUNG                  Say, Send ABRT
     READY               Tick, beat too old (*)         HUNG                  Say, Send ABRT
-    READY               Tick, message too old (*)      HUNG                  Say, Send ABRT
+    READY               Tick, message too old (*)      HUNG                  Say, MarkOverdue, Send ABRT
     HUNG                Tick, due                      HUNG                  Send KILL
     STARTING            Exited, CANNOT_BOOT, REFUSED,  STOPPED               Say, Release, GiveUp
                         STORE_REPLACED
@@ -159,6 +159,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkOverdue:
+    """Say which messages the process is ended for: those that it has run for longer than the limit."""
+
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Give the slot back and forget the process."""
 
@@ -179,7 +186,7 @@ class GiveUp:
 
 
 Event = Tick | Exited | Stop | KillNow
-Action = Start | Send | Release | Say | GiveUp
+Action = Start | Send | MarkOverdue | Release | Say | GiveUp
 Step = tuple[Worker, list[Action]]
 
 _FOR_GOOD: Mapping[int, ExitCode] = MappingProxyType(
@@ -249,7 +256,10 @@ def _watched(worker: Worker, vitals: Vitals, now: float) -> Step:
     text, age_s = broken
     healthy_s = None if worker.ready_at is None else max(0.0, now - worker.ready_at - age_s)
     hung = replace(worker, phase=Phase.HUNG, due_at=now + worker.limits.abort_grace_s, healthy_s=healthy_s)
-    return hung, [Say(logging.ERROR, f"hung: {text}; printing its stacks, then killing it"), Send(signal.SIGABRT)]
+    limit_s = worker.limits.message_time_limit_s
+    marks = [MarkOverdue(limit_s)] if (vitals.message_age_s or 0) > limit_s else []
+    said = Say(logging.ERROR, f"hung: {text}; printing its stacks, then killing it")
+    return hung, [said, *marks, Send(signal.SIGABRT)]
 
 
 def _broken_limit(worker: Worker, vitals: Vitals, now: float) -> tuple[str, float] | None:

@@ -62,6 +62,8 @@ class DiedWith:
     begun: int
     client_id: str
     pid: int
+    overdue_s: float | None = None
+    """Always None: a supervisor tells a store alone why it ended a process."""
 
 
 class JournalSlot:

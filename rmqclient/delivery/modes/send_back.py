@@ -14,7 +14,7 @@ from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
-from rmqclient.failures.failure import DEATH, Failure, history
+from rmqclient.failures.failure import DEATHS, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import Lost, StepsEnd
@@ -131,7 +131,7 @@ class SendBack:
         deaths = queue.deaths.get(message.queue_offset)
         if deaths is None:
             return False
-        before = [entry for entry in history(message.properties) if entry.get("error") == DEATH]
+        before = [entry for entry in history(message.properties) if entry.get("error") in DEATHS]
         *earlier, last = (Failure.died(each, message) for each in deaths)
         is_patient = len(before) + deaths[-1].begun < _DEATHS_AT_MOST
         if is_patient and last.attempt <= self._failures.policy.max_retries:

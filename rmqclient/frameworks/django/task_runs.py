@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.module_loading import import_string
 
-from rmqclient.failures.failure import DEATH, history
+from rmqclient.failures.failure import DEATH, DEATHS, history
 from rmqclient.failures.retry import Outcome
 from rmqclient.frameworks.django.task_api import (
     Task,
@@ -74,7 +74,7 @@ def end_dead_task(message: ReceivedMessage) -> None:
 def _last_error(message: ReceivedMessage) -> TaskError:
     last = (history(message.properties) or [{}])[-1]
     name, text = str(last.get("error", DEATH)), str(last.get("text", ""))
-    path = f"{__name__}.{WorkerDied.__name__}" if name == DEATH else name if "." in name else f"builtins.{name}"
+    path = f"{__name__}.{WorkerDied.__name__}" if name in DEATHS else name if "." in name else f"builtins.{name}"
     return TaskError(exception_class_path=path, traceback=str(last.get("trace") or text))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rmqclient import Message, Producer, ReceivedMessage
+from rmqclient.failures.failure import Failure
 from rmqclient.store import (
     Interrupted,
     Member,
@@ -69,6 +71,30 @@ def test_a_living_member_tells_nothing_and_a_dead_one_what_it_ran(store: Message
     (death,) = table.running.interrupted(slot)[1]
     assert table.running.interrupted(slot).keys() == {1}
     assert (death.begun, death.client_id) == (1, "me")
+
+
+def test_a_call_for_which_a_supervisor_ended_the_process_is_told_and_no_other_one(
+    store: MessageStore, table: MemberTable
+) -> None:
+    # Given two members of a process, each with a message in its handler
+    (one, slot, grant, running), overdue = begun(store, table), store.workers()
+    first, second = grant.take(2, 100)
+    running.begin(first)
+    (other,) = table.running.claim(one.slot, one.incarnation, 1)
+    other.serve(slot.number)
+
+    # When a supervisor ends it for what takes longer than nothing, before the other message begins
+    worker = overdue.claim("worker-1")
+    overdue.assign(worker, os.getpid())
+    overdue.mark_overdue(worker, 0.0)
+    other.begin(second)
+    end(one, slot, grant)
+
+    # Then the first alone is told to have taken too long
+    deaths = table.running.interrupted(slot)
+    assert [each.overdue_s is not None for each in (*deaths[0], *deaths[1])] == [True, False]
+    failures = [Failure.died(each, first) for each in (*deaths[0], *deaths[1])]
+    assert [each.error for each in failures] == ["time limit", "death"]
 
 
 def test_a_thread_at_rest_and_an_acknowledged_message_are_no_deaths(store: MessageStore, table: MemberTable) -> None:
