@@ -42,7 +42,11 @@ _log = Log(__name__)
 MAX_LEVEL = 18
 
 _OF_A_WAIT = frozenset(
-    ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
+    (
+        *("DELAY", "REAL_TOPIC", "REAL_QID"),
+        *("TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES"),
+        "RMQ_STEPS",  # of a durable step that slept: this copy waits because it failed
+    )
 )
 
 _NEVER_MENDED = (BodyDoesNotFit, StepRejected, ReplyRejected)

@@ -54,6 +54,7 @@ _FLOCK = struct.Struct("hhqqi0q")
 _NS = 1e9
 _GENERATION_AT = 48
 """The bit of ``epoch`` from which on it counts the groups that had the slot; as in ``runtime/group_table.py``."""
+_EPOCH = (1 << _GENERATION_AT) - 1
 _ALL_DONE = (1 << 64) - 1
 _COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lettered", "skipped", "lost")
 _GROUP_WORDS = (
@@ -129,7 +130,7 @@ class Reading:
             group_queues=tuple(self._group_queues(queues, members, ages)),
             members=tuple(members),
             workers=tuple(self.workers()),
-            calls=tuple(self.calls(members)),
+            calls=tuple(self._calls(members)),
             handling=tuple(self._handling()),
             timer=self._waiting(queues),
             disk=self.disk(),
@@ -235,9 +236,8 @@ class Reading:
         """Return every member whose process lives, stopped or not, by slot."""
         now, slot, found = _boottime(), layout.MEMBER_SLOT, []
         beats = self._column(layout.MEMBER_TABLE_AT, slot, "heartbeat", layout.MEMBER_SLOTS)
-        for number, incarnation in enumerate(
-            self._column(layout.MEMBER_TABLE_AT, slot, "incarnation", layout.MEMBER_SLOTS)
-        ):
+        incarnations = self._column(layout.MEMBER_TABLE_AT, slot, "incarnation", layout.MEMBER_SLOTS)
+        for number, incarnation in enumerate(incarnations):
             if incarnation == 0:
                 break  # slots are taken from the first on
             if incarnation % 2 and self.is_locked(MEMBER_BYTES + number):
@@ -280,13 +280,16 @@ class Reading:
         """Return every group in every queue that it ever had, without ages, by group, topic and queue id."""
         return list(self._group_queues(self.queues(), self.members(), ages=0))
 
-    def calls(self, members: list[MemberInfo] | None = None) -> list[Call]:
+    def calls(self) -> list[Call]:
         """Return the messages whose handlers run now in processes that live, the longest first."""
+        self.queues()  # so that their names are known
+        return self._calls(self.members())
+
+    def _calls(self, members: list[MemberInfo]) -> list[Call]:
         slot, now, found = layout.RUNNING_SLOT, _boottime(), []
-        alive = {member.key: member for member in (self.members() if members is None else members)}
-        for number, began in enumerate(
-            self._column(layout.RUNNING_TABLE_AT, slot, "began", min(self.word("running_count"), layout.RUNNING_SLOTS))
-        ):
+        alive = {member.key: member for member in members}
+        count = min(self.word("running_count"), layout.RUNNING_SLOTS)
+        for number, began in enumerate(self._column(layout.RUNNING_TABLE_AT, slot, "began", count)):
             if not began:
                 continue
             fields = slot.read(self._view, layout.RUNNING_TABLE_AT + number * slot.size)
@@ -333,7 +336,7 @@ class Reading:
                 queue.min_offset,
                 end,
                 has,
-                epoch,
+                epoch & _EPOCH,
                 bool(paused),
                 flow_control,
                 held_attempts & 0xFFFF_FFFF if held_offset else 0,

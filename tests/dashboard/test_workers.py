@@ -63,7 +63,7 @@ def runs(monkeypatch: pytest.MonkeyPatch, *ages_s: float) -> None:
         Call("billing", MessageQueue(topic, queue_id), offset, offset, os.getpid(), age, member)
         for (topic, queue_id, offset), age in zip((AT_A, AT_B), ages_s, strict=True)
     ]
-    monkeypatch.setattr(Reading, "calls", lambda _reading, _members=None: calls[::-1])
+    monkeypatch.setattr(Reading, "calls", lambda _reading: calls[::-1])
 
 
 def hangs_after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -68,7 +68,7 @@ def test_what_is_no_store_and_what_another_version_opened_is_unreadable(tmp_path
         Reading(str(tmp_path / "store"))
 
 
-def test_a_glance_tells_offsets_members_times_and_locks_as_the_store_does(tmp_path: Path) -> None:
+def test_a_reading_tells_offsets_members_times_and_locks_as_the_store_does(tmp_path: Path) -> None:
     app = App(tmp_path)
     app.handler("orders", group="billing")(handle)
     with open_store(tmp_path) as store:

@@ -99,14 +99,14 @@ def test_group_ls_and_group_lag_show_it(store: MessageStore, root: Path) -> None
 
 def test_top_shows_it(store: MessageStore, root: Path) -> None:
     group = seen(root)
-    (row,) = data(run("top", "--once", "--interval", "10ms", "-o", "json", "--store", str(root)))["groups"]
+    (row,) = table_of("top", "--once", "--interval", "10ms", root=root)["groups"]
     shown = row["lag"], row["waiting"], row["members"], row["spare"], row["state"]
     assert shown == (group.lag, group.waiting, len(group.members), len(group.spare), group.state)
 
 
 def test_check_shows_it(store: MessageStore, root: Path) -> None:
     group = seen(root)
-    found = data(run("check", "--min-ready", "0", "-o", "json", "--store", str(root)))["findings"]
+    found = table_of("check", "--min-ready", "0", root=root)["findings"]
     (row,) = [each for each in found if each["check"] == "lag"]
     assert (row["lag"], row["waiting_retries"]) == (group.lag, group.waiting)
     assert row["state"].startswith(f"{group.state}, lag {group.lag}, {FAILED} wait for a retry")
@@ -206,6 +206,11 @@ def test_a_handler_that_hangs_is_the_state_of_its_group(store: MessageStore, roo
     assert found.state.startswith("hung")
 
 
+def test_worker_ls_and_the_page_of_workers_read_what_runs_by_themselves(store: MessageStore, root: Path) -> None:
+    with Reading(str(root)) as reading:
+        assert [each[:4] for each in reading.calls()] == [each[:4] for each in seen(root).calls]
+
+
 def test_a_message_whose_handler_runs_is_not_said_to_wait(store: MessageStore, root: Path) -> None:
     call = seen(root).calls[0]
     message = store.message_at(call.queue, call.queue_offset)
@@ -249,6 +254,12 @@ def test_members_without_a_queue_are_said_to_be_spare(root: Path) -> None:
         with Reading(str(root)) as reading:
             (found,) = [each for each in findings.look(reading) if each.check == "lag"]
         assert "1 of 3 members are spare" in found.state
+
+
+def table_of(*words: str, root: Path) -> dict[str, Any]:
+    found = data(run(*words, "-o", "json", "--store", str(root)))
+    assert isinstance(found, dict)
+    return found
 
 
 def standing_of(message_id: str, root: Path) -> list[str]:
