@@ -36,7 +36,7 @@ from rmqclient.store.observe import states
 from rmqclient.store.observe.config import settled_letters, topic_usage
 from rmqclient.store.observe.observation import Call, Observation, Queue
 from rmqclient.store.observe.reading import HOUSEKEEPER_BYTE, Reading, left_behind
-from rmqclient.store.observe.summary import RETRY_PREFIX, Group, group_of, groups_of
+from rmqclient.store.observe.summary import RETRY_PREFIX, Group, group_of, groups_of, place_of
 from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def workers(found: Sequence[WorkerStatus], calls: Sequence[Call], limits: Limits
 
 def hung(found: Iterable[WorkerStatus], calls: Iterable[Call], hung_after_s: float) -> list[str]:
     """Return the state of each handler call that runs too long, in words; of a worker, if no call of it is there."""
-    ages: list[tuple[float, str | None]] = [(each.age_s, place(each)) for each in calls]
+    ages: list[tuple[float, str | None]] = [(each.age_s, place_of(each)) for each in calls]
     known = {each.pid for each in calls}
     ages += [((each.message_age_ms or 0) / 1000, None) for each in found if each.pid not in known]
     return [
@@ -280,11 +280,6 @@ def hung(found: Iterable[WorkerStatus], calls: Iterable[Call], hung_after_s: flo
         for age_s, where in ages
         if age_s > hung_after_s
     ]
-
-
-def place(call: Call) -> str:
-    """Return the place of the message that a handler runs, as ``orders 2:7731``."""
-    return states.place(call.queue.topic, call.queue.queue_id, call.queue_offset)
 
 
 def groups(seen: Observation, limits: Limits) -> Iterator[Finding]:

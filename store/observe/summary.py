@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from rmqclient.store.observe import states
 from rmqclient.store.observe.observation import Call, GroupQueue, Observation
-from rmqclient.store.runtime.rows import MemberInfo
+from rmqclient.store.runtime.rows import MemberInfo, WorkerStatus
 
 RETRY_PREFIX = "%RETRY%"
 _BROADCAST = "|"
@@ -123,6 +123,23 @@ def state_of_queues(queues: Collection[GroupQueue], *, members: int = 1, waiting
     return states.group_state((states.queue_state(*each) for each in kinds), members=members, lag=lag, waiting=waiting)
 
 
+def state_of_worker(worker: WorkerStatus, calls: Iterable[Call], hung_after_s: float = states.HUNG_AFTER_S) -> str:
+    """Return the state of a worker, with the message that it has run longest."""
+    longest = max((call for call in calls if call.pid == worker.pid), key=lambda call: call.age_s, default=None)
+    age_s = None if worker.message_age_ms is None else worker.message_age_ms / 1000
+    return states.worker_state(
+        worker.state.name.lower(),
+        message_age_s=longest.age_s if longest else age_s,
+        hung_after_s=hung_after_s,
+        place=place_of(longest) if longest else None,
+    )
+
+
+def place_of(call: Call) -> str:
+    """Return the place of the message that a handler runs, as ``orders 2:7731``."""
+    return states.place(call.queue.topic, call.queue.queue_id, call.queue_offset)
+
+
 def _facts(each: GroupQueue) -> tuple[bool, int, bool, bool, int, int]:
     """Return what the state of a queue depends on, as ``queue_state`` takes it."""
     has_owner = each.owner is not None
@@ -167,5 +184,4 @@ def _hung(calls: tuple[Call, ...], hung_after_s: float) -> str:
     longest = max(calls, key=lambda call: call.age_s, default=None)
     if longest is None or longest.age_s <= hung_after_s:
         return ""
-    place = states.place(longest.queue.topic, longest.queue.queue_id, longest.queue_offset)
-    return states.worker_state("", message_age_s=longest.age_s, hung_after_s=hung_after_s, place=place)
+    return states.worker_state("", message_age_s=longest.age_s, hung_after_s=hung_after_s, place=place_of(longest))

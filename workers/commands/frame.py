@@ -99,11 +99,8 @@ def _progress(group: Group, now_ms: int) -> dict[str, Any]:
 
 
 def _worker(each: WorkerStatus, calls: Iterable[Call], hung_after_s: float) -> dict[str, Any]:
-    from rmqclient.health.findings import place
-    from rmqclient.store.observe import states
+    from rmqclient.store.observe.summary import state_of_worker
 
-    longest = next((call for call in calls if call.pid == each.pid), None)
-    age_s = longest.age_s if longest else _seconds(each.message_age_ms)
     return {
         "slot": each.slot,
         "name": each.name,
@@ -112,12 +109,7 @@ def _worker(each: WorkerStatus, calls: Iterable[Call], hung_after_s: float) -> d
         "beat_age_s": _seconds(each.beat_age_ms),
         "resident_mib": _mib(each.resident_bytes),
         "restarts": each.restarts,
-        "state": states.worker_state(
-            each.state.name.lower(),
-            message_age_s=age_s,
-            hung_after_s=hung_after_s,
-            place=place(longest) if longest else None,
-        ),
+        "state": state_of_worker(each, calls, hung_after_s),
     }
 
 

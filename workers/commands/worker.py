@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,10 +47,7 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
     else:
         with _reading(root) as reading:
             calls = reading.calls()
-            rows = [
-                _ls_row(each, [call for call in calls if call.pid == each.pid and each.is_here])
-                for each in reading.workers()
-            ]
+            rows = [_ls_row(each, calls) for each in reading.workers()]
     write(rows, output=output, query=query, nothing="no workers: `rmq run MODULE:APP` starts them")
 
 
@@ -148,13 +145,12 @@ def _reading(root: Path | str) -> Iterator[Reading]:
         raise StoreCannotBeOpened(str(error)) from error
 
 
-def _ls_row(each: WorkerStatus, calls: Sequence[Call]) -> status.Row:
+def _ls_row(each: WorkerStatus, calls: list[Call]) -> status.Row:
     """One worker of a list; its state says what hangs."""
-    from rmqclient.health.findings import hung
-    from rmqclient.store.observe.states import HUNG_AFTER_S
+    from rmqclient.store.observe.summary import state_of_worker
 
-    row = status.worker_row(each)
-    return {**row, "state": next(iter(hung([each], calls, HUNG_AFTER_S)), row["state"])}
+    state, row = state_of_worker(each, calls), status.worker_row(each)
+    return {**row, "state": state} if state.startswith("hung") else row
 
 
 def _one(root: Path, pid: int) -> WorkerStatus:

@@ -11,11 +11,9 @@ from rmqclient.admin.stacks import stack_of
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import visible
-from rmqclient.health.findings import place
 from rmqclient.health.limits import Limits
-from rmqclient.store import WorkerStatus
 from rmqclient.store.observe.observation import Call
-from rmqclient.store.observe.states import worker_state
+from rmqclient.store.observe.summary import state_of_worker
 from rmqclient.store.threads.standing import has_open
 
 _STACKS_WITHIN_S = 5.0
@@ -26,14 +24,17 @@ def show_all(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     with desk.reading() as reading:
-        calls = reading.calls()
-    workers = desk.store().workers().all()
+        workers, calls = reading.workers(), reading.calls()
     known = {worker.pid for worker in workers}
+    hung_after_s = Limits().message_age_s
     return desk.page(
         request,
         "workers/all.html",
         supervisors=sorted({worker.supervisor_pid for worker in workers}),
-        workers=[(each, _state(each, calls), _of(each.pid, calls), each.resident_bytes) for each in workers],
+        workers=[
+            (each, state_of_worker(each, calls, hung_after_s), _of(each.pid, calls), each.resident_bytes)
+            for each in workers
+        ],
         others=[each for each in calls if each.pid not in known],
     )
 
@@ -43,17 +44,17 @@ def show_one(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     pid = request.path_params["pid"]
-    worker = next((each for each in desk.store().workers().all() if each.pid == pid), None)
+    with desk.reading() as reading:
+        worker = next((each for each in reading.workers() if each.pid == pid), None)
+        calls = _of(pid, reading.calls())
     if worker is None:
         raise HTTPException(404, f"{pid} is not a worker of this store, or it has ended.")
-    with desk.reading() as reading:
-        calls = _of(pid, reading.calls())
     stacks, wrong = _stacks(pid, str(desk.store().root)) if asked(request, "stacks") else ("", "")
     return desk.page(
         request,
         "workers/one.html",
         worker=worker,
-        state=_state(worker, calls),
+        state=state_of_worker(worker, calls, Limits().message_age_s),
         running=calls,
         resident=worker.resident_bytes,
         stacks=stacks,
@@ -69,17 +70,6 @@ def _stacks(pid: int, root: str) -> tuple[str, str]:
         return visible(stack_of(pid, _STACKS_WITHIN_S)), ""
     except OSError as error:
         return "", f"Worker {pid} tells no stack: {error}"
-
-
-def _state(worker: WorkerStatus, calls: list[Call]) -> str:
-    longest = next(iter(_of(worker.pid, calls)), None)
-    age_s = None if worker.message_age_ms is None else worker.message_age_ms / 1000
-    return worker_state(
-        worker.state.name.lower(),
-        message_age_s=age_s if longest is None else longest.age_s,
-        hung_after_s=Limits().message_age_s,
-        place=place(longest) if longest else None,
-    )
 
 
 def _of(pid: int, calls: list[Call]) -> list[Call]:
