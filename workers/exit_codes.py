@@ -58,11 +58,11 @@ class WorkerExit(enum.IntEnum):
     supervisor tries again."""
 
     REFUSED = 77
-    """A group refused the worker, because its subscription differs from the members'. Another try would end the same
-    way."""
+    """A group refused the worker, because its subscription differs from the members'. Another try with the same code
+    would end the same way."""
 
     CANNOT_BOOT = 78
-    """The worker could not load its handlers. Another try would end the same way."""
+    """The worker could not load its handlers. Another try with the same code would end the same way."""
 
     STORE_REPLACED = 79
     """The directory of the store was removed, renamed or replaced under the worker. The supervisor finds that, too, and

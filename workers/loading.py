@@ -7,8 +7,10 @@ A target is ``module:attribute``, with the working directory on the path::
     shop.queue              the only App of that module
     src/shop/queue.py:app   a file: its module name is made from the packages it stands in
 
-A file is imported under the name by which the workers can import it again, so its directory (above its outermost
-package) joins the path too.
+A file is imported under a module name, so its directory (above its outermost package) joins the path too.
+
+``rmq run`` imports the App once, to check it and to learn its store. Each worker process imports it again, by the
+name of its module, as gunicorn's do: so a worker runs the code as it is on disk when it starts.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,21 +49,52 @@ class TargetError(Exception):
     """A target names no usable App. The text is one line and says what to do."""
 
 
-def load_app(target: str) -> App:
-    """Import what ``target`` names.
+@dataclass(frozen=True, slots=True)
+class ImportedApp:
+    """An App by its name: what a target means in any process, whatever its working directory is."""
 
-    Raises :class:`TargetError` if the module cannot be found or fails, if the attribute does not exist or is not an
-    App, and if the App has neither handler nor schedule. Puts a directory at the head of ``sys.path``.
-    """
-    place, _, attribute = target.partition(":")
-    module = _import_file(Path(place)) if _is_file_name(place) else _import_module(place, Path.cwd())
-    app = _attribute(module, attribute) if attribute else _only_app(module)
-    if not isinstance(app, App):
-        raise TargetError(f"{target} is a {type(app).__name__}, not an App{_apps_hint(module)}")
-    if not app.handlers and not app.crons:
-        raise TargetError(f"{target} has no handler: decorate a function with @app.handler(topic, group=...)")
-    _check_handlers(app)
-    return app
+    module: str
+    root: Path
+    """The directory that joins ``sys.path``; absolute."""
+    attribute: str = ""
+    """Empty for the only App of the module."""
+    groups: tuple[str, ...] = ()
+    """Only the handlers of these groups; empty for all."""
+    file: Path | None = None
+    """The file that the target names; None if it names the module."""
+
+    @classmethod
+    def of(cls, target: str, groups: Collection[str] = ()) -> ImportedApp:
+        """Return what a person means by ``target``. Imports nothing. Raises :class:`TargetError` for a missing file."""
+        place, _, attribute = target.partition(":")
+        if not _is_file_name(place):
+            return cls(place, Path.cwd(), attribute, tuple(groups))
+        file = Path(place).resolve()
+        return cls(*_module_of(file), attribute, tuple(groups), file)
+
+    def load(self) -> App:
+        """Import it. Puts a directory at the head of ``sys.path``.
+
+        Raises :class:`TargetError` if the module cannot be found, fails or is another file's, if the attribute does not
+        exist or is not an App, if the App has neither handler nor schedule, and for a group that has no handler.
+        """
+        module = _import_module(self.module, self.root)
+        found = getattr(module, "__file__", None)
+        if self.file is not None and (found is None or Path(found).resolve() != self.file):
+            raise TargetError(f"{self.file} cannot be imported: {self.module} is the name of {found}; rename the file")
+        app = _attribute(module, self.attribute) if self.attribute else _only_app(module)
+        name = f"{self.module}:{self.attribute}".removesuffix(":")
+        if not isinstance(app, App):
+            raise TargetError(f"{name} is a {type(app).__name__}, not an App{_apps_hint(module)}")
+        if not app.handlers and not app.crons:
+            raise TargetError(f"{name} has no handler: decorate a function with @app.handler(topic, group=...)")
+        _check_handlers(app)
+        return of_groups(app, self.groups)
+
+
+def load_app(target: str, groups: Collection[str] = ()) -> App:
+    """Import what ``target`` names. Raises as :meth:`ImportedApp.load`."""
+    return ImportedApp.of(target, groups).load()
 
 
 def _check_handlers(app: App) -> None:
@@ -114,21 +148,17 @@ def _is_file_name(place: str) -> bool:
     return place.endswith(".py") or "/" in place
 
 
-def _import_file(path: Path) -> ModuleType:
-    path = path.resolve()
-    if not path.is_file():
-        raise TargetError(f"no file {path}{_near(path.name, _python_files(path.parent))}")
-    names, root = [path.stem], path.parent
+def _module_of(file: Path) -> tuple[str, Path]:
+    """Return the module name of a file, and the directory that its outermost package stands in."""
+    if not file.is_file():
+        raise TargetError(f"no file {file}{_near(file.name, _python_files(file.parent))}")
+    names, root = [file.stem], file.parent
     while (root / "__init__.py").is_file():
         names.insert(0, root.name)
         root = root.parent
     if names[-1] == "__init__":
         names.pop()
-    module = _import_module(".".join(names), root)
-    found = getattr(module, "__file__", None)
-    if found is None or Path(found).resolve() != path:
-        raise TargetError(f"{path} cannot be imported: the name {module.__name__} belongs to {found}; rename the file")
-    return module
+    return ".".join(names), root
 
 
 def _import_module(name: str, root: Path) -> ModuleType:

@@ -22,6 +22,7 @@ the failure of the message, and what it swallows is no failure. A plain generato
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -120,6 +121,20 @@ class Hooks:
         """Return the functions of one kind."""
         return [hook.function for hook in self.registered if hook.kind == kind]
 
+    def before_import(self) -> bytes:
+        """Return the functions of ``on_import`` by their names, as a pickle for worker processes.
+
+        Raises HandlerError for a function that no other process can import.
+        """
+        functions = self.of("import")
+        for each in functions:
+            if not _has_a_name(each):
+                raise HandlerError(
+                    f"{function_name(each)} runs before the handlers are imported, so it cannot come with them: put it "
+                    "into a module that workers can import"
+                )
+        return pickle.dumps(functions)
+
     @property
     def send_middleware(self) -> list[SendMiddleware]:
         """What surrounds sends, the outermost first."""
@@ -148,6 +163,15 @@ class Hooks:
                     "write the middleware without `async`, which surrounds handlers of both kinds"
                 )
         return _around(handler, call, middleware)
+
+
+def _has_a_name(function: Function) -> bool:
+    """Tell whether other processes can import a function."""
+    try:
+        pickle.dumps(function)
+    except Exception:  # noqa: BLE001 - also what an object raises that is called as a function
+        return False
+    return getattr(function, "__module__", None) != "__main__"
 
 
 def _is_same_name(old: Function, new: Function) -> bool:

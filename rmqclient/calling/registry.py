@@ -41,7 +41,7 @@ class HookRegistry:
         return function
 
     def on_import(self, function: Setup) -> Setup:
-        """Run a plain function in each worker before it imports the handlers, such as ``app.on_import(django.setup)``.
+        """Run a plain function in each worker before it imports the target, such as ``app.on_import(django.setup)``.
 
         It has run in the process that starts the workers, or that process could not have imported the handlers: there
         it is not called. It must stand in a module that workers can import, or HandlerError is raised when they are

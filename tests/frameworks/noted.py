@@ -1,4 +1,4 @@
-"""What a worker imports: a function that runs before, and a handler."""
+"""What a worker runs before it imports its target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,3 @@ begun: list[str] = []
 def begin() -> None:
     """Note it."""
     begun.append("begun")
-
-
-def handle(body: str) -> None:
-    """Do nothing."""

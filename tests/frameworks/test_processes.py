@@ -11,7 +11,8 @@ import pytest
 from rmqclient import App
 from rmqclient.errors import HandlerError
 from rmqclient.testing.kit import Kit
-from rmqclient.workers import handler_transfer
+from rmqclient.workers.loading import ImportedApp
+from rmqclient.workers.processes.worker import Boot, load
 from tests.frameworks import noted
 
 
@@ -44,22 +45,34 @@ def test_under_test_it_sends_to_the_store_of_the_test(rmq: Callable[..., Kit], t
     assert not (tmp_path / "store").exists()
 
 
-def test_a_worker_runs_what_comes_before_the_import_of_handlers(tmp_path: Path) -> None:
+def test_a_worker_runs_what_comes_before_the_import_of_its_target(tmp_path: Path) -> None:
+    # Given a module that can be imported when a function of another module has run
     app = App(tmp_path / "store")
-    app.handler("orders", group="billing")(noted.handle)
     app.on_import(noted.begin)
     noted.begun.clear()
-    loaded = handler_transfer.load_all(handler_transfer.transfer(app))
+
+    # When a worker loads it
+    boot = Boot(
+        root=tmp_path / "store",
+        config=None,
+        app=ImportedApp.of("tests.frameworks.needing:app"),
+        before_import=app.hooks.before_import(),
+        slot=0,
+        drain_timeout_s=1.0,
+    )
+    loaded = load(boot)
+
+    # Then the function has run before
     assert noted.begun == ["begun"]
-    assert [each.kind for each in loaded.hooks.registered] == ["import"]
-    assert loaded.hooks.life == []
+    assert loaded is not None
+    assert [each.topic for each in loaded.handlers] == ["orders"]
 
 
 def test_what_comes_before_the_import_must_be_importable(tmp_path: Path) -> None:
     app = App(tmp_path / "store")
     app.on_import(lambda: None)
     with pytest.raises(HandlerError, match="put it into a module that workers can import"):
-        handler_transfer.transfer(app)
+        app.hooks.before_import()
     with pytest.raises(HandlerError, match="contains `yield`"):
         app.on_import(generator)
 

@@ -12,7 +12,7 @@ from tests.workers.supervised import Supervised
 
 @pytest.fixture
 def supervise(tmp_path: Path) -> Iterator[Callable[..., Supervised]]:
-    """Start ``rmq run`` of an application in ``tests/workers/apps`` with the given options."""
+    """Start ``rmq run`` of an application in ``tests/workers/apps``, or of a target, with the given options."""
     started: list[Supervised] = []
 
     def start(application: str, *options: str, command: Sequence[str] | None = None) -> Supervised:

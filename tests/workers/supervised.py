@@ -26,19 +26,21 @@ LONG_S = 120.0
 
 
 class Supervised:
-    """``rmq run`` of one of the applications in ``apps``, started at once.
+    """``rmq run`` of one of the applications in ``apps``, or of a target, started at once.
 
-    Its store, its log and its workers' records are in ``directory``. ``command`` is what stands before ``run``.
+    Its store, its log and its workers' records are in ``directory``, where it runs. ``command`` is what stands before
+    ``run``.
     """
 
     def __init__(self, directory: Path, application: str, *options: str, command: Sequence[str] | None = None) -> None:
+        target = application if ":" in application else f"{APPS / application}.py:app"
         self.directory = directory
         self.root = directory / "store"
         self.log_path = directory / "log"
         self.record_path = directory / "record"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [*(command or COMMAND), "run", f"{APPS / application}.py:app", "--store", str(self.root), *options],
+                [*(command or COMMAND), "run", target, "--store", str(self.root), *options],
                 cwd=directory,
                 env=environment(RECORD=str(self.record_path)),
                 stdin=subprocess.DEVNULL,

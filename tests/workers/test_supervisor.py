@@ -9,10 +9,12 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,15 @@ from rmqclient.admin import Admin
 from rmqclient.store import open_store
 from rmqclient.workers.exit_codes import ExitCode
 from tests.support.host.load import slowdown
-from tests.workers.supervised import Supervised, children_of, eventually, resident_mib, rmq, runs
+from tests.workers.supervised import (
+    Supervised,
+    children_of,
+    environment,
+    eventually,
+    resident_mib,
+    rmq,
+    runs,
+)
 
 Supervise = Callable[..., Supervised]
 
@@ -177,6 +187,83 @@ def test_handlers_that_a_worker_cannot_import_end_the_supervisor_with_2(supervis
     assert supervised.exit_code() == 2, supervised.log
     assert supervised.log.count("its handlers cannot be loaded") == 1
     assert "RuntimeError: not in a worker" in supervised.log
+
+
+SHOP = """
+import os
+from pathlib import Path
+from rmqclient import App, ReceivedMessage
+
+app = App()
+
+@app.handler("orders", group="billing", threads=2)
+def bill(message: ReceivedMessage) -> None:
+    with Path(os.environ["RECORD"]).open("a") as file:
+        file.write(f"{os.getpid()} first {message.body.decode()}\\n")
+"""
+
+
+@pytest.mark.guarantee("G124")
+def test_a_worker_that_is_started_again_runs_the_code_as_it_is_on_disk_then(
+    supervise: Supervise, tmp_path: Path
+) -> None:
+    # Given two workers of a file
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP, encoding="utf-8")
+    supervised = supervise("shop:app", "--processes", "2")
+    pids = supervised.ready(2)
+
+    # When the file is changed so that it cannot be imported, and a worker is killed
+    shop.write_text(f"{SHOP}\nraise RuntimeError('half of a deployment')\n", encoding="utf-8")
+    os.kill(pids[1], signal.SIGKILL)
+
+    # Then the log says what failed and what to do, and the other worker goes on
+    supervised.logged(r"handlers cannot be loaded: .*RuntimeError: half of a deployment")
+    supervised.logged(
+        r"worker 1 \(pid \d+\): its handlers cannot be loaded; .*correct that code.*; starting it again in"
+    )
+    assert check_of_workers(supervised)["level"] == "critical"
+    supervised.send("one")
+    assert supervised.recorded("first one") == pids[2]
+
+    # When the file is right again, with other code, then the worker comes back with that
+    shop.write_text(SHOP.replace("first", "second"), encoding="utf-8")
+    supervised.replaced(1, pids[1])
+    assert check_of_workers(supervised)["level"] == "ok"
+    os.kill(pids[2], signal.SIGKILL)
+    supervised.replaced(2, pids[2])
+    supervised.send("two")
+    assert supervised.recorded("second two") in supervised.pids().values()
+
+
+@pytest.mark.guarantee("G124")
+def test_a_worker_with_another_subscription_on_disk_does_not_stop_the_others(
+    supervise: Supervise, tmp_path: Path
+) -> None:
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP, encoding="utf-8")
+    supervised = supervise("shop:app", "--processes", "2")
+    pids = supervised.ready(2)
+    shop.write_text(SHOP.replace("threads=2", 'tags="paid"'), encoding="utf-8")
+    os.kill(pids[1], signal.SIGKILL)
+    supervised.logged(r"worker 1 .*: refused by a group .*restart all workers.*; starting it again in")
+    supervised.send("one")
+    assert supervised.recorded("first one") == pids[2]
+
+
+def test_workers_import_the_target_wherever_the_application_goes(supervise: Supervise, tmp_path: Path) -> None:
+    # Given a file, named from the working directory, which goes to another directory when it is imported
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "shop.py").write_text(
+        f"import os\nos.chdir('/')\n{SHOP}\nif __name__ == '__main__':\n    raise RuntimeError('run as a script')\n",
+        encoding="utf-8",
+    )
+    supervised = supervise("src/shop.py:app", "--processes", "1")
+    pids = supervised.ready(1)
+    os.kill(pids[1], signal.SIGKILL)
+    supervised.replaced(1, pids[1])
+    supervised.send("one")
+    supervised.recorded("first one")
 
 
 def test_a_strategy_of_ones_own_reaches_the_workers(supervise: Supervise) -> None:
@@ -352,6 +439,16 @@ def test_workers_do_not_run_the_script_that_started_their_supervisor(supervise: 
     # Then the script has run once, and the worker has loaded nothing of the command line
     assert supervised.log.count("script runs") == 1
     assert "click" not in supervised.record_path.read_text(encoding="utf-8").split()
+
+
+def check_of_workers(supervised: Supervised) -> dict[str, Any]:
+    """What `rmq check` says of the workers, of which two should be ready."""
+    command = [sys.executable, "-m", "rmqclient.workers", "check", "--store", str(supervised.root)]
+    done = subprocess.run(
+        [*command, "--min-ready", "2", "-o", "json"], check=False, stdout=subprocess.PIPE, env=environment()
+    )
+    (found,) = [each for each in json.loads(done.stdout)["findings"] if each["check"] == "workers"]
+    return dict(found)
 
 
 def in_flight(supervised: Supervised) -> int:

@@ -45,7 +45,14 @@ BUSY = Vitals(ready=True, beat_age_s=0.4, message_age_s=61.0)
 ABRT, KILL, TERM = Send(signal.SIGABRT), Send(signal.SIGKILL), Send(signal.SIGTERM)
 
 
-def worker(phase: Phase, *, due_at: float = NEVER, age_s: float = 5.0, suspect_s: float | None = None) -> Worker:
+def worker(
+    phase: Phase,
+    *,
+    due_at: float = NEVER,
+    age_s: float = 5.0,
+    suspect_s: float | None = None,
+    was_ready: bool = False,
+) -> Worker:
     """A worker that has been in its phase for ``age_s``, and under suspicion for ``suspect_s``."""
     return Worker(
         number=1,
@@ -55,6 +62,7 @@ def worker(phase: Phase, *, due_at: float = NEVER, age_s: float = 5.0, suspect_s
         started_at=NOW - age_s,
         ready_at=None if phase is Phase.STARTING else NOW - age_s,
         suspect_since=None if suspect_s is None else NOW - suspect_s,
+        was_ready=was_ready,
     )
 
 
@@ -91,6 +99,27 @@ ROWS: list[tuple[str, Worker, Event, Phase, list[Action | type[Say]]]] = [
         Exited(WorkerExit.REFUSED),
         Phase.STOPPED,
         [Say, Release(), GiveUp(ExitCode.REFUSED)],
+    ),
+    (
+        "broken code on disk",
+        worker(Phase.STARTING, was_ready=True),
+        Exited(WorkerExit.CANNOT_BOOT),
+        Phase.WAITING,
+        [Say, Release()],
+    ),
+    (
+        "another subscription on disk",
+        worker(Phase.STARTING, was_ready=True),
+        Exited(WorkerExit.REFUSED),
+        Phase.WAITING,
+        [Say, Release()],
+    ),
+    (
+        "the store replaced",
+        worker(Phase.STARTING, was_ready=True),
+        Exited(WorkerExit.STORE_REPLACED),
+        Phase.STOPPED,
+        [Say, Release(), GiveUp(ExitCode.STORE_CANNOT_BE_OPENED)],
     ),
     ("died while starting", worker(Phase.STARTING), Exited(1), Phase.WAITING, [Say, Release()]),
     ("could not start", worker(Phase.STARTING), Exited(None), Phase.WAITING, [Say, Release()]),
@@ -203,6 +232,22 @@ def test_the_fifth_failed_boot_is_a_crash_loop_and_is_tried_again_slowly() -> No
     started, _ = step(looping, Tick(), NOW + 30)
     again, _ = step(started, Exited(1), NOW + 31)
     assert again.phase is Phase.CRASH_LOOP
+
+
+def test_a_worker_that_was_ready_once_is_tried_again_with_the_code_that_is_on_disk_then() -> None:
+    # Given a worker that was ready, and died
+    ready, _ = step(worker(Phase.STARTING), Tick(WELL), NOW)
+    died, _ = step(ready, Exited(-9), NOW + 60)
+
+    # When it cannot load its handlers, five times
+    told: list[Action] = []
+    for number in range(1, 6):
+        started, _ = step(died, Tick(), NOW + 100 * number)
+        died, told = step(started, Exited(WorkerExit.CANNOT_BOOT), NOW + 100 * number)
+
+    # Then it is in a crash loop like any other that cannot start, and the log names the remedy
+    assert died.phase is Phase.CRASH_LOOP
+    assert "correct that code" in said(told)
 
 
 def test_a_start_forgets_the_process_before_it() -> None:

@@ -30,6 +30,7 @@ from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 if TYPE_CHECKING:
     from rmqclient import App
     from rmqclient.health.service_manager import ServiceManager
+    from rmqclient.workers.loading import ImportedApp
     from rmqclient.workers.processes import places, worker
     from rmqclient.workers.processes.logs import LogFormat
     from rmqclient.workers.processes.reporting import Reporting
@@ -99,7 +100,8 @@ def run(
 ) -> None:
     """Run the handlers and schedules of TARGET in worker processes.
 
-    TARGET is module:attribute, with the working directory on the path, or file.py:attribute.
+    TARGET is module:attribute, with the working directory on the path, or file.py:attribute. Each worker imports it
+    when it starts, so one that is started again runs the code as it is on disk then.
 
     With --group other workers must run the handlers of the other groups. Schedules run with every choice of groups.
 
@@ -108,7 +110,7 @@ def run(
     """
     from rmqclient.health.service_manager import ServiceManager
     from rmqclient.names import check_member
-    from rmqclient.workers.loading import load_app, of_groups, place_of
+    from rmqclient.workers.loading import ImportedApp, place_of
     from rmqclient.workers.processes.logs import configure_logging
     from rmqclient.workers.processes.signals import SignalPipe
     from rmqclient.workers.processes.supervisor import SIGNALS
@@ -120,16 +122,16 @@ def run(
         ServiceManager.of_this_process() as manager,  # before the application can start a process
         SignalPipe(*SIGNALS) as signal_pipe,  # and before it can ignore a signal
     ):
-        whole = load_app(target)
-        app = of_groups(whole, groups)
-        place = place_of(whole, root, is_stronger=is_for_this_command()) or whole.root
+        named = ImportedApp.of(target, groups)
+        app = named.load()
+        place = place_of(app, root, is_stronger=is_for_this_command()) or app.root
         limits = Limits(
             shutdown_timeout_s=shutdown_timeout,
             message_time_limit_s=time_limit or float("inf"),
             start_timeout_s=start_timeout or float("inf"),
             beat_timeout_s=beat_timeout,
         )
-        running = _Running(app, place, limits, log_level.upper(), log_format, report_s)
+        running = _Running(named, app, place, limits, log_level.upper(), log_format, report_s)
         sys.exit(running.supervise(manager, signal_pipe, processes or _usable_cpus(), member_name, metrics_at))
 
 
@@ -137,7 +139,9 @@ def run(
 class _Running:
     """One run of an application: what it runs, and how."""
 
+    named: ImportedApp
     app: App
+    """As this process imported it; each worker imports it again."""
     root: Path | str
     limits: Limits
     log_level: str
@@ -179,14 +183,13 @@ class _Running:
             ).run()
 
     def _boot(self) -> worker.Boot:
-        from rmqclient.workers import handler_transfer
         from rmqclient.workers.processes import worker
 
         return worker.Boot(
             root=self.root,
             config=self.app.config,
-            transfer=handler_transfer.transfer(self.app),
-            consumer=self.app.consumer,
+            app=self.named,
+            before_import=self.app.hooks.before_import(),
             slot=0,
             drain_timeout_s=self.limits.drain_timeout_s,
             log_level=self.log_level,

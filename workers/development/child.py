@@ -31,7 +31,7 @@ from rmqclient.names import function_name
 from rmqclient.place import located, scheme_of, shown
 from rmqclient.workers.development.terminal import Terminal, log_to, say, say_dim
 from rmqclient.workers.exit_codes import ExitCode, WorkerExit
-from rmqclient.workers.loading import TargetError, load_app, of_groups, place_of
+from rmqclient.workers.loading import TargetError, load_app, place_of
 from rmqclient.workers.processes import signals
 
 READY = b"."
@@ -93,7 +93,7 @@ def main() -> None:
 
 def _run(boot: Boot, control: socket.socket, stop: signals.SignalPipe, terminal: Terminal) -> int:
     begun = time.monotonic()
-    app = of_groups(load_app(boot.target), boot.groups)
+    app = load_app(boot.target, boot.groups)
     root = None if boot.root is None else located(boot.root)
     place = place_of(app, root, is_stronger=boot.is_stronger) or Path(OWN_STORE).absolute()
     with app.override(store=place), contextlib.suppress(BrokenPipeError):

@@ -100,9 +100,7 @@ def _open_pidfd(pid: int) -> int | None:
 def _without_main_module() -> Iterator[None]:
     """Start a child that does not run this process's ``__main__`` again.
 
-    multiprocessing would import the script ``rmq``, and with it the whole command line, into every worker; and a
-    user's script that starts a supervisor would start another one there. Handlers that live in ``__main__`` travel by
-    value.
+    multiprocessing would import the script ``rmq``, and with it the whole command line, into every worker.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")

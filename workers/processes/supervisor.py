@@ -7,8 +7,8 @@ The supervisor as a whole::
     TERM, HUP, first Ctrl-C                        stops all workers at once, with one       0, or 1 if a worker was
                                                    deadline for all                          killed or left messages
     Ctrl-C while it stops                          kills the workers                         130
-    a worker cannot load its handlers              stops all                                 2
-    a group refuses a worker                       stops all                                 4
+    a worker cannot load its handlers at first     stops all                                 2
+    a group refuses a worker at first              stops all                                 4
     every worker is in a crash loop                stops                                     5
     the directory of the store is another one now  stops all                                 3
     TTIN, TTOU                                     one worker more, one less (not the last)
@@ -259,7 +259,8 @@ class Supervisor:
 
     def _add_worker(self) -> None:
         number = max(self._workers, default=0) + 1
-        self._workers[number] = Worker(number=number, limits=self._limits, due_at=time.monotonic())
+        was_ready = any(worker.was_ready for worker in self._workers.values())
+        self._workers[number] = Worker(number=number, limits=self._limits, due_at=time.monotonic(), was_ready=was_ready)
 
     def _stop_last_worker(self) -> None:
         running = [number for number, worker in self._workers.items() if worker.phase is not Phase.DRAINING]

@@ -2,7 +2,7 @@
 
 The life of a worker, as its slot of the worker table shows it::
 
-    STARTING   handlers are loaded, the store is opened, the groups are joined
+    STARTING   the target is imported, the store is opened, the groups are joined
     READY      messages are delivered
     DRAINING   no new message is taken; messages in flight may finish until a deadline
     OVERDUE    as READY, and a schedule has a tick that no process has sent
@@ -32,6 +32,7 @@ import atexit
 import faulthandler
 import logging
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -47,17 +48,15 @@ from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import ClientIdInUse, HandlerError, MembershipRefused, QueueError, StoreReplaced
 from rmqclient.tables.app_table import read_by_worker
-from rmqclient.workers import handler_transfer
 from rmqclient.workers.exit_codes import WorkerExit
+from rmqclient.workers.loading import ImportedApp, TargetError
 from rmqclient.workers.processes import places, signals
 from rmqclient.workers.processes.left_behind import kill_descendants
 from rmqclient.workers.processes.logs import LogFormat, configure_logging, let_prints_out
 from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
-    from rmqclient import StoreConfig
-    from rmqclient.consumer_config import ConsumerConfig
-    from rmqclient.workers.handler_transfer import Loaded, Transfer
+    from rmqclient import App, StoreConfig
 
 BEAT_INTERVAL_S = 0.5
 ORPHAN_DRAIN_TIMEOUT_S = 5.0
@@ -73,9 +72,9 @@ class Boot:
     """The directory of a store, or the URL of a cluster."""
 
     config: StoreConfig | None
-    transfer: Transfer
-    consumer: ConsumerConfig | None = None
-    """How the handlers take messages; None for the defaults."""
+    app: ImportedApp
+    before_import: bytes
+    """Functions that run before ``app`` is loaded: :meth:`rmqclient.calling.hooks.Hooks.before_import`."""
 
     slot: int
     """The worker's slot of the worker table, claimed by the supervisor."""
@@ -107,8 +106,8 @@ def main(boot: Boot) -> None:
 
 
 def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
-    loaded = _load(boot.transfer)
-    if loaded is None:
+    app = load(boot)
+    if app is None:
         return WorkerExit.CANNOT_BOOT
     stop.install()
     try:
@@ -118,11 +117,11 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         ):
             consumer = PushConsumer(
                 working.place,
-                loaded.handlers,
+                app.handlers,
                 member_name=boot.member_name,
-                config=boot.consumer,
-                crons=loaded.crons,
-                hooks=loaded.hooks,
+                config=app.consumer,
+                crons=app.crons,
+                hooks=app.hooks,
                 on_loss=lambda: os.kill(os.getpid(), signal.SIGTERM),
             )
             slot = working.workers.attach(boot.slot)
@@ -144,12 +143,14 @@ def _run_until_told(boot: Boot, stop: signals.SignalPipe) -> WorkerExit:
         return WorkerExit.FAILED
 
 
-def _load(transfer: Transfer) -> Loaded | None:
-    """Return what the application registered; log why and return None if the application cannot be imported here."""
+def load(boot: Boot) -> App | None:
+    """Return the application as it is now; log why and return None if it cannot be loaded here."""
     try:
-        return handler_transfer.load_all(transfer)
-    except QueueError as error:
-        _log.error("handlers cannot be loaded: %s", error)
+        for each in pickle.loads(boot.before_import):
+            each()
+        return boot.app.load()
+    except (TargetError, QueueError) as error:
+        _log.error("handlers cannot be loaded: %s", error, exc_info=error.__cause__)
     except (Exception, SystemExit):  # noqa: BLE001 - the application's modules may raise anything while they are imported
         _log.exception("handlers cannot be loaded")
     return None

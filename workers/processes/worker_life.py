@@ -11,9 +11,10 @@
     READY               Tick, beat too old (*)         HUNG                  Say, Send ABRT
     READY               Tick, message too old (*)      HUNG                  Say, MarkOverdue, Send ABRT
     HUNG                Tick, due                      HUNG                  Send KILL
+    STARTING            Exited, STORE_REPLACED         STOPPED               Say, Release, GiveUp
     STARTING            Exited, CANNOT_BOOT, REFUSED,  STOPPED               Say, Release, GiveUp
-                        STORE_REPLACED
-    STARTING READY HUNG Exited                         WAITING, CRASH_LOOP   Say, Release
+                        and it was never ready
+    STARTING READY HUNG Exited, otherwise              WAITING, CRASH_LOOP   Say, Release
     STARTING READY      Stop                           DRAINING              Send TERM
     HUNG                Stop                           DRAINING              (KILL stays due)
     DRAINING            Tick, due                      DRAINING              Say, Send KILL
@@ -23,6 +24,9 @@
 What holds in each phase: a worker that is WAITING or in CRASH_LOOP has no process and no slot, and is due at its
 restart. STARTING, READY, HUNG and DRAINING have both; HUNG and DRAINING are due at their KILL. STOPPED has neither, for
 ever. Every other pair of phase and event changes nothing.
+
+A worker that was ready before and cannot load its handlers, or is refused, has met other code on disk than the workers
+that run: it is tried again like any other that fails, and they go on.
 
 (*) Only when two ticks a second apart both see it: after a suspended machine or a Ctrl-Z, the first look finds every
 beat old. Three signs answer three questions. The beat, from a thread of its own, shows that the worker is alive. The
@@ -104,6 +108,9 @@ class Worker:
 
     suspect_since: float | None = None
     """The time since which every look has found a limit broken."""
+
+    was_ready: bool = False
+    """Whether a process of it, or of the workers beside which it was added, was ready once."""
 
     history: RestartHistory = field(default_factory=RestartHistory)
     unclean: bool = False
@@ -198,6 +205,14 @@ _FOR_GOOD: Mapping[int, ExitCode] = MappingProxyType(
 )
 """Exit codes of a starting worker after which another worker would end the same way."""
 
+_BY_THE_CODE_ON_DISK = (WorkerExit.CANNOT_BOOT, WorkerExit.REFUSED)
+"""Exit codes of which that is true only as long as nobody changes the code of the application."""
+
+_REMEDY = (
+    "a worker that is started again runs the code as it is on disk then: correct that code, or restart all workers if "
+    "they are to run it"
+)
+
 _WITHOUT_PROCESS = (Phase.WAITING, Phase.CRASH_LOOP, Phase.STOPPED)
 
 
@@ -227,7 +242,8 @@ def _tick(worker: Worker, vitals: Vitals | None, now: float) -> Step:
             text = "not finished in time: killed; its messages in flight are delivered again"
             return replace(worker, due_at=_NEVER), [Say(logging.WARNING, text), Send(signal.SIGKILL)]
         case Phase.STARTING if vitals is not None and vitals.ready:
-            return replace(worker, phase=Phase.READY, ready_at=now, suspect_since=None), [Say(logging.INFO, "ready")]
+            ready = replace(worker, phase=Phase.READY, ready_at=now, suspect_since=None, was_ready=True)
+            return ready, [Say(logging.INFO, "ready")]
         case Phase.STARTING | Phase.READY if vitals is not None:
             return _watched(worker, vitals, now)
     return worker, []
@@ -283,19 +299,21 @@ def _exited(worker: Worker, code: int | None, jitter: float, now: float) -> Step
         level = logging.WARNING if code else logging.INFO
         return replace(worker, phase=Phase.STOPPED, unclean=bool(code)), [Say(level, in_words(code)), Release()]
     if worker.phase is Phase.STARTING and code is not None and code in _FOR_GOOD:
+        if worker.was_ready and code in _BY_THE_CODE_ON_DISK:
+            return _to_be_restarted(worker, f"{in_words(code)}; {_REMEDY}", code, jitter, now)
         stopped = replace(worker, phase=Phase.STOPPED)
         return stopped, [Say(logging.ERROR, in_words(code)), Release(), GiveUp(_FOR_GOOD[code])]
-    return _to_be_restarted(worker, code, jitter, now)
+    return _to_be_restarted(worker, in_words(code), code, jitter, now)
 
 
-def _to_be_restarted(worker: Worker, code: int | None, jitter: float, now: float) -> Step:
+def _to_be_restarted(worker: Worker, why: str, code: int | None, jitter: float, now: float) -> Step:
     healthy_s = worker.healthy_s
     if worker.phase is Phase.READY and worker.ready_at is not None:
         healthy_s = now - worker.ready_at
     elif code == WorkerExit.NAME_TAKEN:
         healthy_s = 0.0  # no failed boot: it can be ready when the name is free
     restart = worker.limits.restart.after_failure(worker.history, healthy_s=healthy_s, jitter=jitter)
-    text = f"{in_words(code)}; starting it again in {restart.delay_s:.1f} s"
+    text = f"{why}; starting it again in {restart.delay_s:.1f} s"
     if restart.crash_loop:
         text += f" (crash loop: {restart.history.short_lives} short lives in a row)"
     phase = Phase.CRASH_LOOP if restart.crash_loop else Phase.WAITING

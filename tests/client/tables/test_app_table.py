@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from rmqclient.errors import HandlerError, InvalidName, StoreClosed, StoreUnusab
 from rmqclient.local.backend import store_of
 from rmqclient.store import MessageStore, open_store
 from rmqclient.tables.app_table import read_by_worker
-from rmqclient.workers.handler_transfer import transfer
 from tests.client.conftest import consuming, wait_for
-from tests.support.transferred import answers
 
 LONG_S = 20.0
 
@@ -173,33 +170,3 @@ def test_a_forked_child_opens_its_own(tmp_path: Path, producer: Producer) -> Non
         os._exit(7 if prices["AAPL"] == b"3" else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     prices.close()
-
-
-@pytest.mark.guarantee("G42")
-def test_a_handler_that_travels_by_value_takes_its_table_along(tmp_path: Path, producer: Producer) -> None:
-    producer.send(Message("prices", b"3", keys="AAPL"))
-    app = App(tmp_path / "store")
-    prices = app.table("prices")
-    assert prices["AAPL"] == b"3"
-
-    @app.handler("orders", group="billing")
-    def bill(symbol: str) -> Any:
-        return prices[symbol]
-
-    (answer,) = answers(transfer(app), b"AAPL")
-    assert (answer.value, answer.pid != os.getpid()) == (b"3", True)
-    assert pickle.loads(pickle.dumps(prices)).topic == "prices"
-    prices.close()
-
-
-def test_an_open_table_does_not_travel(tmp_path: Path, producer: Producer) -> None:
-    producer.send(Message("prices", b"3", keys="AAPL"))
-    app = App(tmp_path / "store")
-    with Table(tmp_path / "store", "prices") as prices:
-
-        @app.handler("orders", group="billing")
-        def bill(symbol: str) -> Any:
-            return prices[symbol]
-
-        with pytest.raises(HandlerError, match="an open table"):
-            transfer(app)

@@ -10,7 +10,6 @@ It is supervised as by ``rmq run``, with shorter limits, and until SIGTERM.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import resource
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from rmqclient import App, ReceivedMessage, RetryPolicy
 from rmqclient.admin import Admin
 from rmqclient.store import StoreConfig, open_store
-from rmqclient.workers import handler_transfer
+from rmqclient.workers.loading import ImportedApp
 from rmqclient.workers.processes import supervisor
 from rmqclient.workers.processes.child import start_fork_server
 from rmqclient.workers.processes.logs import configure_logging
@@ -114,7 +113,8 @@ def main(root: Path, journal: Path, processes: int) -> int:
     boot = Boot(
         root=root,
         config=CONFIG,
-        transfer=handler_transfer.transfer(importlib.import_module("tests.groups.processes.poison").app),
+        app=ImportedApp.of("tests.groups.processes.poison:app"),
+        before_import=app.hooks.before_import(),
         slot=0,
         drain_timeout_s=limits.drain_timeout_s,
         log_level="WARNING",
