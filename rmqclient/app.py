@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from rmqclient.consuming.push_consumer import PushConsumer
+    from rmqclient.consuming.workers import Workers
     from rmqclient.live.notebook import Live
 
 ROOT_VARIABLE = "RMQ_STORE"
@@ -271,6 +272,33 @@ class App(HookRegistry, InProcess):
         self._live = run_live(self, shown(self.root), threads=threads, timeout=timeout)
         return self._live
 
+    def workers(
+        self,
+        *,
+        processes: int | None = None,
+        timeout: Duration = 30.0,
+        time_limit: Duration | None = 900.0,
+        member_name: str = "worker",
+    ) -> Workers:
+        """Handle messages in worker processes until the block ends: ``with app.workers(processes=4): ...``.
+
+        For handlers that no other process can import, such as those of a notebook or of the script that runs: each
+        worker gets a copy of the application as it is now, with the variables that its functions use. What it changes
+        there changes nothing here. Handlers of a module are better run by ``rmq run``.
+
+        The block begins when all workers are ready: by default one for each usable CPU. One that dies, or whose handler
+        takes longer than ``time_limit``, is started again as by ``rmq run``, with the same copy. The end of the block
+        takes no more messages, and waits for those in flight, for at most ``timeout``; Ctrl-C ends the block, and once
+        more kills the workers. Times are a timedelta or seconds. Workers are ``<member_name>-1`` and so on of
+        broadcast groups. They log to standard error, at the level of the logger ``rmqclient`` here.
+
+        Raises HandlerError, before a process starts, for what cannot be copied, with the handler and the object; and
+        WorkersEnded at the begin or the end of the block when all workers have ended by themselves, with the reason.
+        """
+        from rmqclient.consuming.workers import Workers  # noqa: PLC0415 - it imports multiprocess and dill
+
+        return Workers(self, processes=processes, timeout=timeout, time_limit=time_limit, member_name=member_name)
+
     def producer(self, *, group: str = PRODUCER_GROUP) -> Producer:
         """Return a new producer for the store of this application, with its settings and its :meth:`send_middleware`.
 
@@ -288,6 +316,10 @@ class App(HookRegistry, InProcess):
         process. Raises as a Producer.
         """
         return self._shared.get()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what a copy for a worker has: a view stays here."""
+        return {**vars(self), "_live": None}
 
     def _consumer(
         self,

@@ -93,6 +93,7 @@
     │       ├── ConsumeTimedOut        the member did not answer the peer in time
     │       └── GoAway                 it is about to close this connection
     ├── SparkUnavailable          pyspark, pyarrow or Java is missing or too old
+    ├── WorkersEnded              the workers of `with app.workers()` ended before the block
     ├── ThreadLost                a thread of the library ended by an error, so the process does a part of its work only
     ├── NotInstalled              an optional package is missing
     ├── StepError                 a durable step cannot go on
@@ -289,6 +290,7 @@ __all__ = [
     "TransactionDecided",
     "UnknownGroup",
     "UnknownTopic",
+    "WorkersEnded",
 ]
 
 _OF_THE_PROTOCOL = frozenset(
@@ -397,6 +399,10 @@ class DataLost(StoreError):
 
 class HandlerError(QueueError):
     """A handler cannot be registered, loaded or handed to another process."""
+
+
+class WorkersEnded(QueueError):
+    """The workers of a ``with app.workers()`` ended before the block, or before they were ready; with the reason."""
 
 
 class BodyDoesNotFit(QueueError):

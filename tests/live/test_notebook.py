@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.host.notebooks import Kernel, started_kernel
+from tests.workers.supervised import eventually, rmq
 
 pytest.importorskip("jupyter_client.manager", reason="a kernel needs ipykernel: pip install ipykernel")
 pytest.importorskip("ipykernel", reason="pip install ipykernel")
@@ -45,9 +47,67 @@ done
 """
 
 
+IN_WORKERS = """
+import dataclasses, os, time
+from pathlib import Path
+from rmqclient import App, StoreConfig
+
+app = App("./workers-store", config=StoreConfig.small())
+rate = 3
+
+@dataclasses.dataclass
+class Order:
+    count: int
+"""
+
+HANDLER = """
+@app.handler("orders", group="billing")
+def bill(order: Order) -> None:
+    with Path("billed").open("a") as file:
+        file.write(f"{os.getpid()} {order.count * rate}\\n")
+    while order.count > 10 and not Path("go").exists():
+        time.sleep(0.02)
+
+def billed() -> list[list[int]]:
+    text = Path("billed").read_text() if Path("billed").exists() else ""
+    return [[int(word) for word in line.split()] for line in text.splitlines()]
+
+def wait_for(what):
+    until = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+"""
+
+KILLED = """
+import signal
+
+with app.workers(processes=2), app.producer() as producer:
+    producer.send("orders", {"count": 2})
+    wait_for(billed)
+    first = billed()[0][0]
+    os.kill(first, signal.SIGKILL)
+    for _ in range(20):
+        producer.send("orders", {"count": 4})
+    wait_for(lambda: len([1 for _, total in billed() if total == 12]) >= 20)
+first != os.getpid(), {total for _, total in billed()}, {pid for pid, _ in billed()} == {os.getpid()}
+"""
+
+INTERRUPTED = """
+with app.workers(processes=1), app.producer() as producer:
+    producer.send("orders", {"count": 11})
+    time.sleep(1000)
+"""
+
+
 @pytest.fixture(scope="module")
-def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    with started_kernel(tmp_path_factory.mktemp("notebook")) as running:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("notebook")
+
+
+@pytest.fixture(scope="module")
+def kernel(directory: Path) -> Iterator[Kernel]:
+    with started_kernel(directory) as running:
         yield running
 
 
@@ -91,6 +151,30 @@ def test_other_things_that_a_cell_registers_take_the_place_of_the_first_too(kern
         kernel.run("@app.schedule('* * * * *', topic='reports')\ndef report(): ...")
         kernel.run("@app.middleware\ndef timed(call):\n    yield")
     assert kernel.run("len(app.crons), len(app.hooks.registered)") == "(1, 1)"
+
+
+@pytest.mark.slow
+@pytest.mark.guarantee("G125")
+def test_handlers_of_cells_run_in_workers_that_are_started_again_and_an_interrupt_ends_them(
+    kernel: Kernel, directory: Path
+) -> None:
+    # Given handlers, classes and variables of cells
+    for cell in (IN_WORKERS, HANDLER, HANDLER):
+        kernel.run(cell)
+
+    # When a worker is killed, then the messages are handled all the same, and not by the kernel
+    assert kernel.run(KILLED) == "(True, {6, 12}, False)"
+
+    # When a cell is interrupted while a handler works, then its message finishes before the cell ends
+    (directory / "billed").unlink()
+    kernel.begin(INTERRUPTED)
+    eventually((directory / "billed").exists, "a message in its handler")
+    kernel.interrupt()
+    store = str(directory / "workers-store")
+    eventually(lambda: "draining" in rmq("worker", "ls", "--store", store), "a worker that takes no more messages")
+    (directory / "go").touch()
+    assert kernel.ended() == "KeyboardInterrupt"
+    assert int(rmq("group", "ls", "--store", store, "-o", "json", "--query", "sum([].lag)")) == 0
 
 
 def test_a_script_that_defines_a_handler_twice_still_learns_of_it() -> None:

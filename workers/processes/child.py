@@ -27,6 +27,7 @@ import multiprocess
 import multiprocess.forkserver
 import multiprocess.resource_tracker
 
+from rmqclient.consuming.workers import WORKER
 from rmqclient.workers.processes import signals, worker
 
 _PROCESSES = multiprocess.get_context("forkserver")
@@ -56,7 +57,7 @@ class Child:
 
     def __init__(self, boot: worker.Boot) -> None:
         self.slot = boot.slot
-        self._process = _PROCESSES.Process(target=worker.main, args=(boot,), name=f"worker-{boot.slot}")
+        self._process = _PROCESSES.Process(target=worker.main, args=(boot,), name=f"{WORKER}{boot.slot}")
         with signals.blocked(), _without_main_module():
             self._process.start()
         self.pid: int = self._process.pid

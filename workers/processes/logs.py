@@ -24,7 +24,7 @@ _OF_STRANGERS: Final = ("rmqclient.broker", "rmqclient.replication", "rmqclient.
 _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure_logging(level: str, log_format: LogFormat = "text") -> None:
+def configure_logging(level: str | int, log_format: LogFormat = "text") -> None:
     """Log to standard error, the same way in the supervisor and in its workers, so that their lines can be told apart.
 
     Call it before the application is imported: then an application that configures logging itself adds to this.

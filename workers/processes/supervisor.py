@@ -12,6 +12,8 @@ The supervisor as a whole::
     every worker is in a crash loop                stops                                     5
     the directory of the store is another one now  stops all                                 3
     TTIN, TTOU                                     one worker more, one less (not the last)
+    its owner says STOP, or is gone                as TERM
+    its owner says KILL                            kills the workers                         130
     it is killed itself                            the workers notice: :mod:`rmqclient.workers.processes.worker`
 
 It waits on the workers' sentinels and on the pipe of its signals. When the wait times out, it looks at the worker
@@ -30,8 +32,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import multiprocess.connection
+from multiprocess.connection import Connection
 
 from rmqclient.admin.workers import WorkerState, WorkerTable
+from rmqclient.consuming.workers import KILL, STOP
 from rmqclient.errors import QueueError, StoreReplaced
 from rmqclient.workers.exit_codes import ExitCode, WorkerExit
 from rmqclient.workers.processes.child import Child, helpers
@@ -76,7 +80,8 @@ class Supervisor:
     Every worker gets ``boot``, with its own slot. Start the fork server first
     (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
     Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
-    another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path.
+    another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path. ``owner`` is
+    the process for whose time the workers run, and which may say :data:`STOP` and :data:`KILL`.
     """
 
     def __init__(
@@ -90,8 +95,10 @@ class Supervisor:
         member_name: str = "worker",
         reporting: Reporting | None = None,
         check_in_place: Callable[[], None] = lambda: None,
+        owner: Connection | None = None,
     ) -> None:
         self._table = table
+        self._owner = owner
         self._check_in_place = check_in_place
         self._boot = boot
         self._signals = signal_pipe
@@ -119,10 +126,14 @@ class Supervisor:
         return self._exit_code
 
     def _turn(self) -> None:
-        sentinels = [child.sentinel for child in self._children.values()]
-        multiprocess.connection.wait([self._signals, *sentinels], self._seconds_to_wait())
+        awaited = [self._signals, *(child.sentinel for child in self._children.values())]
+        if self._owner is not None:
+            awaited.append(self._owner)
+        ready = multiprocess.connection.wait(awaited, self._seconds_to_wait())
         for arrived in self._signals.read():
             self._on_signal(arrived)
+        if self._owner in ready:
+            self._on_word(self._owner)
         for number, child in list(self._children.items()):
             code = child.exit_code()
             if code is not None:
@@ -229,13 +240,24 @@ class Supervisor:
             case signal.SIGTTOU:
                 self._stop_last_worker()
 
+    def _on_word(self, owner: Connection) -> None:
+        try:
+            word = owner.recv()
+        except (EOFError, OSError):
+            word, self._owner = STOP, None
+        if word == KILL:
+            self._kill_all()
+        else:
+            self._stop_all()
+
     def _stop_all(self) -> None:
         """Signal all workers, with one deadline for all. A second call changes nothing."""
         if self._stopping:
             return
         self._stopping = True
         in_flight = sum(self._table.status(child.slot).in_flight for child in self._children.values())
-        _log.warning(
+        _log.log(
+            logging.WARNING if in_flight else logging.INFO,
             "stopping: messages in flight: %d, they may finish within %g s. "
             "The next Ctrl-C kills the workers at once; their messages are then delivered again",
             in_flight,

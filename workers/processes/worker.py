@@ -2,7 +2,7 @@
 
 The life of a worker, as its slot of the worker table shows it::
 
-    STARTING   the target is imported, the store is opened, the groups are joined
+    STARTING   the application is loaded, the store is opened, the groups are joined
     READY      messages are delivered
     DRAINING   no new message is taken; messages in flight may finish until a deadline
     OVERDUE    as READY, and a schedule has a tick that no process has sent
@@ -57,6 +57,7 @@ from rmqclient.workers.processes.stacks import tell_stacks
 
 if TYPE_CHECKING:
     from rmqclient import App, StoreConfig
+    from rmqclient.consuming.copies import CopiedApp
 
 BEAT_INTERVAL_S = 0.5
 ORPHAN_DRAIN_TIMEOUT_S = 5.0
@@ -72,7 +73,7 @@ class Boot:
     """The directory of a store, or the URL of a cluster."""
 
     config: StoreConfig | None
-    app: ImportedApp
+    app: ImportedApp | CopiedApp
     before_import: bytes
     """Functions that run before ``app`` is loaded: :meth:`rmqclient.calling.hooks.Hooks.before_import`."""
 
@@ -82,7 +83,7 @@ class Boot:
     drain_timeout_s: float
     """How long the worker may drain after SIGTERM."""
 
-    log_level: str = "INFO"
+    log_level: str | int = "INFO"
     log_format: LogFormat = "text"
 
     member_name: str = "worker-1"
@@ -148,7 +149,8 @@ def load(boot: Boot) -> App | None:
     try:
         for each in pickle.loads(boot.before_import):
             each()
-        return boot.app.load()
+        app: App = boot.app.load()
+        return app
     except (TargetError, QueueError) as error:
         _log.error("handlers cannot be loaded: %s", error, exc_info=error.__cause__)
     except (Exception, SystemExit):  # noqa: BLE001 - the application's modules may raise anything while they are imported

@@ -18,7 +18,7 @@ def started_kernel(directory: Path) -> Iterator[Kernel]:
 
     started, client = manager.start_new_kernel(cwd=str(directory), extra_arguments=["--log-level=ERROR"])
     try:
-        running = Kernel(client)
+        running = Kernel(client, started.interrupt_kernel)
         running.run(f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r})")
         yield running
     finally:
@@ -27,10 +27,11 @@ def started_kernel(directory: Path) -> Iterator[Kernel]:
 
 
 class Kernel:
-    """A kernel in a directory of its own."""
+    """A kernel in a directory of its own; ``interrupt`` interrupts it."""
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, interrupt: Callable[[], None]) -> None:
         self._client = client
+        self._interrupt = interrupt
 
     def run(self, code: str) -> str:
         """Run a cell; return its value as text. Fails with the traceback if the cell raises."""
@@ -43,6 +44,18 @@ class Kernel:
         reply = self._client.execute_interactive(code, timeout=LONG_S, output_hook=listen, store_history=False)
         assert reply["content"]["status"] == "ok", "\n".join(reply["content"].get("traceback", []))
         return values[0] if values else ""
+
+    def begin(self, code: str) -> None:
+        """Run a cell without waiting for it."""
+        self._client.execute(code, store_history=False)
+
+    def interrupt(self) -> None:
+        """Do what the button of a notebook does."""
+        self._interrupt()
+
+    def ended(self) -> str:
+        """Wait for the end of the cell that was begun, and return the name of the exception that it raised."""
+        return str(self._client.get_shell_msg(timeout=LONG_S)["content"].get("ename", ""))
 
     def shown(self, code: str) -> dict[str, str]:
         """Run a cell, and return what it displays, by kind."""

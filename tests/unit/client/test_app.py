@@ -420,3 +420,27 @@ def test_two_handlers_of_a_group_with_different_filters_are_told_so(filter_: Fil
 def test_a_policy_that_is_none_is_refused_with_an_example() -> None:
     with pytest.raises(HandlerError, match=r"retry=3: give a policy, such as RetryPolicy\(max_retries=3"):
         App("store").handler("orders", group="billing", retry=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"processes": 0}, ValueError),
+        ({"processes": 1.5}, TypeError),
+        ({"timeout": -1}, ValueError),
+        ({"time_limit": 0}, ValueError),
+        ({"time_limit": "15m"}, TypeError),
+        ({"member_name": "a b"}, InvalidName),
+    ],
+)
+def test_workers_out_of_their_limits_are_refused_where_they_are_asked_for(
+    app: App, options: dict[str, Any], error: type[Exception]
+) -> None:
+    app.handler("orders", group="billing")(handle)
+    with pytest.raises(error):
+        app.workers(**options)
+
+
+def test_workers_of_an_application_without_a_handler_are_refused(app: App) -> None:
+    with pytest.raises(HandlerError), app.workers(processes=1):
+        raise AssertionError("there is nothing to do")
