@@ -10,7 +10,7 @@ an asyncio program                  ``async with app.serving(): ...``
 a task of its own                   ``await app.serve()``
 ==================================  ==================================================
 
-``rmq run`` starts processes of its own instead, and restarts those that die.
+``rmq run`` and ``with app.workers(): ...`` start processes of their own instead, and restart those that die.
 """
 
 from __future__ import annotations
