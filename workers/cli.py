@@ -177,8 +177,8 @@ def main() -> None:
     help="File of settings, instead of the one that is found.",
 )
 def rmq(root: Path | str | None, config_file: str | None) -> None:
-    """A message queue without a server: run handlers, look at topics and groups, send and read messages.
+    """A message queue without a server: run handlers, inspect topics and groups, send and read messages.
 
-    Is it healthy, and what is stuck: rmq check. Live: rmq top. What could be wrong: rmq doctor.
+    Health and stuck work: rmq check. Live view: rmq top. Diagnosis: rmq doctor.
     """
     del root, config_file  # the command that follows asks for them

@@ -28,7 +28,7 @@ _TOPIC = "bench"
 def bench(messages: int, size: int, root: Path | None, output: str, query: str | None) -> None:
     """Send messages one by one, then hand them to a handler in this process; show the rates.
 
-    The directory must not exist, and is removed. Figures of a quiet machine are in the documentation.
+    The directory must not exist, and is removed. The documentation has figures of an idle machine.
     """
     if root is not None and root.exists():
         raise click.UsageError(f"{root} exists: name a new directory, which is removed at the end")

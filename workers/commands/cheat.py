@@ -129,7 +129,7 @@ _WANTED: dict[str, tuple[tuple[str, str], ...]] = {
 @click.command()
 @click.argument("subject", type=click.Choice(list(_WANTED)), required=False)
 def cheat(subject: str | None) -> None:
-    """Show what people want and the command for it, of SUBJECT or of all."""
+    """Show tasks, each with its command, of SUBJECT or of all."""
     for name, lines in _WANTED.items():
         if subject in (None, name):
             click.echo(f"{name}\n" + "\n".join(f"  {wanted:<40} {command}" for wanted, command in lines))

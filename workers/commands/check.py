@@ -66,7 +66,7 @@ def main(arguments: Sequence[str], named: str | None = None) -> int:
 
 
 def options() -> list[Option]:
-    """Return the options of the command, for those who tell which variables and settings are read."""
+    """Return the options of the command, to check which variables and settings it reads."""
     return _Parser(Settings()).options
 
 
@@ -137,7 +137,7 @@ class _Parser(argparse.ArgumentParser):
             choices=["all", "ready", "live"],
             default="all",
             help="all: every check; ready: the store takes messages and workers are ready; live: the supervisor of "
-            "this container looks after its workers  [default: all]",
+            "this container watches its workers  [default: all]",
         )
 
     def _add_options(self, usual: Limits) -> None:
@@ -149,8 +149,8 @@ class _Parser(argparse.ArgumentParser):
         add("--crit", int, usual.lag_crit, "messages of lag that are critical", name="lag_crit")
         add("--age-warn", _seconds, usual.age_warn_s, "age of the oldest message, for a warning", name="age_warn_s")
         add("--age-crit", _seconds, usual.age_crit_s, "the same, critical", name="age_crit_s")
-        add("--message-age", _seconds, usual.message_age_s, "a handler that runs so long hangs", name="message_age_s")
-        add("--beat-age", _seconds, usual.beat_age_s, "a worker that is silent so long is critical", name="beat_age_s")
+        add("--message-age", _seconds, usual.message_age_s, "a handler that runs longer hangs", name="message_age_s")
+        add("--beat-age", _seconds, usual.beat_age_s, "a worker silent for longer is critical", name="beat_age_s")
         add("--min-ready", int, usual.min_ready, "workers that must be ready; 0 for stores without `rmq run`")
         add("--dlq-warn", int, usual.dlq_warn, "dead letters of a group, for a warning")
         add("--dlq-crit", int, usual.dlq_crit, "the same, critical")

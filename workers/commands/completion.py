@@ -21,7 +21,7 @@ from rmqclient.workers.console import environment
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete `rmq`, names of topics and groups included.
+    """Print the completion script of `rmq` for SHELL. It completes names of topics and groups, too.
 
     The store is that of --store, RMQ_STORE or the settings file.
     """

@@ -17,13 +17,13 @@ from rmqclient.workers.console.tree import leaves, long_name, options_of, variab
 
 @click.command()
 @click.argument("words", metavar="[COMMAND...]", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Also options that have their default.")
+@click.option("--all", "everything", is_flag=True, help="Include options with their default.")
 @with_output
 @click.pass_context
 def config(context: click.Context, words: tuple[str, ...], everything: bool, output: str, query: str | None) -> None:
     """Show the options that a variable or the settings file gives, with their origin; of COMMAND alone, if given.
 
-    The order, the strongest first: command line, variable, settings file, default. The file is that of --config or
+    In order of precedence: command line, variable, settings file, default. The file is that of --config or
     RMQ_CONFIG, or ./rmq.toml, or [tool.rmq] of the nearest pyproject.toml.
     """
     root = context.find_root()

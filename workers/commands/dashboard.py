@@ -18,13 +18,13 @@ from rmqclient.workers.exit_codes import EXPLAINED
 
 @click.command(epilog=EXPLAINED)
 @click.argument("place", metavar="[STORE]", required=False, type=STORE)
-@click.option("--store", "root", cls=StoreOption, type=STORE, help="The same, as every other command takes it.")
+@click.option("--store", "root", cls=StoreOption, type=STORE, help="The same, written as for other commands.")
 @click.option(
     "--listen",
     default="127.0.0.1:8650",
     show_default=True,
     metavar="HOST:PORT",
-    help="Address; port 0 picks one. One that is not of this host alone needs --token-file.",
+    help="Address; port 0 picks one. Any address but loopback needs --token-file.",
 )
 @click.option("--uds", type=click.Path(path_type=Path), help="Listen on this socket instead, for a proxy.")
 @click.option(
@@ -45,10 +45,10 @@ def dashboard(
     allowed_hosts: tuple[str, ...],
     allow_actions: bool,
 ) -> None:
-    r"""Show STORE in a browser: what it does, what needs somebody, its messages and dead letters.
+    r"""Show STORE in a browser: what it does, what needs attention, its messages and dead letters.
 
-    Prints an address with a token; who opens it sees everything. Nothing can be changed without --allow-actions. Each
-    change is a line of the log. Needs the extra: pip install 'rmqclient[dashboard]'
+    Prints an address with a token, which gives access to everything. Nothing can be changed without --allow-actions.
+    Each change is logged. Needs the extra: pip install 'rmqclient[dashboard]'
 
     \b
     Examples:

@@ -26,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _with_selection(command: Command) -> Command:
     """Add the options that choose dead letters, which the command gets as ``selection``, and ``--limit``."""
     for option in (
-        click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first."),
+        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of letters, oldest first."),
         click.option("--again", is_flag=True, help="Also letters that were replayed or purged already."),
         click.option("--id", "message_id", help="Only the letter with this id."),
         click.option("--key", help="Only letters with this key."),
@@ -90,7 +90,7 @@ def dlq_ls(
 @with_store
 @with_output
 def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, query: str | None) -> None:
-    """Show a dead letter with its history: what failed when, where, and with which traceback."""
+    """Show a dead letter with its history: time, place and traceback of each failure."""
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
@@ -114,7 +114,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
     """Write dead letters of GROUP to FILE, or to standard output: one JSON object a line, the oldest first.
 
     A body that is not text is in base64, as body_base64. `rmq send TOPIC --jsonl FILE` sends the lines again, as new
-    messages without their failures. FILE gets its name when it is whole; the letters stay as they are.
+    messages without their failures. FILE appears when it is complete; the letters stay as they are.
     """
     from rmqclient.failures import dead_letters
     from rmqclient.failures.retry import dead_letter_topic
@@ -133,7 +133,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
 @dlq.command("replay")
 @click.argument("group_name", metavar="GROUP")
 @_with_selection
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many a second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number per second.")
 @_with_dry_run
 @with_store
 @with_output
@@ -149,8 +149,8 @@ def dlq_replay(
 ) -> None:
     """Send dead letters of GROUP to the topics where they failed, each once unless --again is given.
 
-    Every group of the topic gets them again, with their ids unchanged. One that cannot be stored again is named at the
-    end, and stays where it is.
+    Every group of the topic gets them again, with their ids unchanged. A letter that cannot be stored again is named at
+    the end, and stays where it is.
     """
     from rmqclient.errors import LettersRejected
     from rmqclient.failures import dead_letters
@@ -188,7 +188,7 @@ def dlq_purge(
     limit: int | None,
     **chosen: Any,
 ) -> None:
-    """Put dead letters of GROUP aside: later commands skip them unless --again is given.
+    """Set dead letters of GROUP aside: later commands skip them unless --again is given.
 
     They stay in the log until retention removes them.
     """

@@ -22,19 +22,17 @@ from rmqclient.workers.exit_codes import EXPLAINED
     "watched",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Directory, or file, to watch beside the working directory; repeatable.",
+    help="Another directory or file to watch; repeatable.",
 )
 @click.option("--wipe", "has_wipe", is_flag=True, help="Begin with an empty store.")
-@click.option("--yes", "has_yes", is_flag=True, help="With --wipe: also if messages have not been handled.")
-@click.option(
-    "--shutdown-timeout", type=duration, default="2s", show_default=True, help="Time to finish before a new start."
-)
+@click.option("--yes", "has_yes", is_flag=True, help="With --wipe: even if messages were not handled.")
+@click.option("--shutdown-timeout", type=duration, default="2s", show_default=True, help="Time for handlers to finish.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
     show_default=True,
-    help="Of the application's own log lines.",
+    help="Level of the application's own log lines.",
 )
 def dev(
     target: str,
@@ -48,11 +46,11 @@ def dev(
 ) -> None:
     """Run the handlers and schedules of TARGET in one process, and again whenever a file is saved.
 
-    Shows a line for each message, and the traceback of each failure. A file that cannot be imported is shown, and the
-    next save is tried. TARGET is written as for `rmq run`.
+    Shows a line for each message, and the traceback of each failure. If a file cannot be imported, the error is shown,
+    and the next save starts another attempt. TARGET is written as for `rmq run`.
 
     Without a store in the code or the settings it is ./.rmq-dev. --wipe removes a store that `rmq dev` has made, or
-    one that --store names; messages that nobody has handled need --yes then.
+    one that --store names; if that has messages that were not handled, add --yes.
     """
     from rmqclient.workers.development.child import Boot
     from rmqclient.workers.development.reloader import STOPS, Reloader

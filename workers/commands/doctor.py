@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqclient.health.limits import Limits
 
 _OF_DEVELOPERS = frozenset(("dev", "docs", "examples", "frameworks", "test"))
-"""Extras for who changes the library."""
+"""Extras for developers of the library."""
 _WITHOUT_EXTRA = ("prometheus-client", "pydantic")
 """What the library uses if the application brings it."""
 _TEXT_FILES = ("store.json", "config/topics.json", "config/consumerOffset.json", "config/subscriptionGroup.json")
@@ -61,7 +61,7 @@ def doctor(
     output: str,
     query: str | None,
 ) -> None:
-    """Look at this host and at the store for what could be wrong: ok, warn or bad, and what to do. Changes nothing.
+    """Check this host and the store for possible problems: ok, warn or bad, and what to do. Changes nothing.
 
     The exit code is 1 when something is bad. A bundle has no message body and no key unless you ask for them.
     """

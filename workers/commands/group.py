@@ -1,4 +1,4 @@
-"""``rmq group``: where groups stand, who has which queue, and moving, pausing and resuming groups."""
+"""``rmq group``: progress of groups, owners of queues, and moving, pausing and resuming groups."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
@@ -35,7 +35,7 @@ def _with_queue(command: Command) -> Command:
 
 @click.group(cls=Noun)
 def group() -> None:
-    """List groups, see how far they are behind, and move, pause and resume them."""
+    """List groups and their lag, and move, pause and resume them."""
 
 
 @group.command("ls")
@@ -54,9 +54,9 @@ def group_ls(root: Path | str, output: str, query: str | None) -> None:
 @with_store
 @with_output
 def group_lag(group_name: str, root: Path | str, output: str, query: str | None) -> None:
-    """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member that it ever had.
+    """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member it ever had.
 
-    A state is running, paused, no owner, or the reason why the owner takes nothing now, such as "flow control: span".
+    A state is running, paused, no owner, or why the owner takes nothing at the moment, such as "flow control: span".
     """
     with opened_admin(root) as admin:
         found = admin.lag(group_name) or _nothing_of(admin, group_name)
@@ -68,9 +68,9 @@ def group_lag(group_name: str, root: Path | str, output: str, query: str | None)
 @with_store
 @with_output
 def group_info(group_name: str, root: Path | str, output: str, query: str | None) -> None:
-    """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and how far they are.
+    """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and their lag.
 
-    Members that subscribe to different messages of one topic stand on lines of their own.
+    Members that subscribe to different messages of a topic are listed on separate lines.
     """
     with opened_admin(root) as admin:
         found = admin.subscriptions(group_name) or _nothing_of(admin, group_name)
@@ -94,7 +94,7 @@ def group_info(group_name: str, root: Path | str, output: str, query: str | None
 def group_assignment(group_name: str, root: Path | str, output: str, query: str | None) -> None:
     """Show the queues of each member of GROUP, a line for each member.
 
-    A spare has no queue. Queues without an owner stand in a line of their own. The table leaves retry topics out.
+    A spare has no queue. Queues without an owner are on a separate line. The table omits retry topics.
     """
     with opened_admin(root) as admin:
         found = admin.assignment(group_name) or _nothing_of(admin, group_name)
@@ -106,7 +106,7 @@ def group_assignment(group_name: str, root: Path | str, output: str, query: str 
 @click.argument("group_name", metavar="GROUP")
 @click.argument("topic_name", metavar="[TOPIC]", required=False)
 @click.option("--to", type=position, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z.")
-@click.option("--shift", type=int, help="So many messages on in each queue; -100 for a hundred back.")
+@click.option("--shift", type=int, help="Move by N messages per queue; negative moves back.")
 @click.option(
     "--to-file",
     "file",
@@ -131,10 +131,10 @@ def group_seek(
     output: str,
     query: str | None,
 ) -> None:
-    """Move GROUP to another place in the queues of TOPIC, to deliver messages again or to skip some.
+    """Move GROUP to another position in the queues of TOPIC, to deliver messages again or to skip some.
 
-    Workers may go on: they lose the queues and take them again at the new place. Messages that were in flight can be
-    delivered again if they stand after the new place. On a terminal it shows the places and asks.
+    Workers may keep running: they lose the queues and take them again at the new position. Messages in flight after the
+    new position can be delivered again. On a terminal it shows the positions and asks.
     """
     if sum(each is not None for each in (to, shift, file)) != 1:
         raise click.UsageError("give one of --to, --shift and --to-file")
@@ -172,7 +172,7 @@ def group_clone(
     output: str,
     query: str | None,
 ) -> None:
-    """Move the group TO to where the group FROM stands. What FROM has finished out of order, TO gets."""
+    """Move the group TO to the offsets of the group FROM. TO also gets the messages that FROM finished out of order."""
     with opened_admin(root) as admin:
 
         def move(*, dry_run: bool) -> list[SeekInfo]:
@@ -183,15 +183,15 @@ def group_clone(
 
 @group.command("rm")
 @click.argument("group_name", metavar="GROUP")
-@click.option("--dry-run", is_flag=True, help="Only print where it stands.")
+@click.option("--dry-run", is_flag=True, help="Only print its offsets.")
 @with_yes
 @with_store
 @with_output
 def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output: str, query: str | None) -> None:
-    """Forget GROUP, which nobody runs: its offsets, its settings, its waiting retries.
+    """Remove GROUP, which must have no members: its offsets, its settings, its waiting retries.
 
-    Prints where it stood, in lines that `group seek --to-file` takes. Messages and dead letters stay. A consumer that
-    joins under the name later is a new group.
+    Prints its offsets, in lines that `group seek --to-file` reads. Messages and dead letters stay. A consumer that
+    joins under this name later is a new group.
     """
     with opened_admin(root) as admin:
         stood = admin.remove_group(group_name, dry_run=True)
@@ -258,7 +258,7 @@ def _nothing_of(admin: Admin, group_name: str) -> NoReturn:
 def group_pause(
     group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, output: str, query: str | None
 ) -> None:
-    """Stop GROUP from taking messages, of TOPIC or of every topic that it ever consumed, until it is resumed."""
+    """Stop GROUP from taking messages of TOPIC, or of every topic that it ever consumed, until it is resumed."""
     from rmqclient.admin import Admin
 
     _set_paused(Admin.pause, group_name, topic_name, queue_id, root, output, query)

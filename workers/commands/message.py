@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def message() -> None:
-    """Find messages by id, by key, by place and by time, and tell the life of one."""
+    """Find messages by id, key, position and time, and show the history of one."""
 
 
 _PLACE = re.compile(r"(\d{1,9}):(\d{1,19})")
@@ -37,9 +37,9 @@ _with_topic = click.option("--topic", "topic_name", help="Look only there.  [def
 @with_store
 @with_output
 def message_get(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
-    """Show the message with ID, which its sender got, or RocketMQ's offset message id; or the one at QUEUE:OFFSET.
+    """Show the message with ID, as its sender got it, or RocketMQ's offset message id; or the one at QUEUE:OFFSET.
 
-    A place such as 2:7731 needs --topic.
+    A position such as 2:7731 needs --topic.
     """
     with opened_backend(root) as backend:
         found = _found(backend, message_id, topic_name)
@@ -55,7 +55,7 @@ def message_get(message_id: str, topic_name: str | None, root: Path | str, outpu
 @with_store
 @with_output
 def message_trace(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
-    """Tell the life of one message: born, stored, its failures, retries and dead letters, and where groups stand."""
+    """Show the history of a message: sent, stored, failures, retries and dead letters, and the progress of groups."""
     from rmqclient.admin.life import life_of
 
     with opened_backend(root) as backend:
@@ -76,12 +76,12 @@ def message_trace(message_id: str, topic_name: str | None, root: Path | str, out
 @click.argument("message_id", metavar="ID")
 @click.argument("name", metavar="NAME")
 @click.argument("payload", metavar="[JSON]", required=False, default="null")
-@click.option("--group", required=True, help="The group whose handler waits, or will.")
+@click.option("--group", required=True, help="Group of the handler that waits, or will wait.")
 @with_store
 def message_signal(message_id: str, name: str, payload: str, group: str, root: Path | str) -> None:
-    """Tell the message with ID what its handler waits for with step.wait_for(NAME), now or later.
+    """Send the message with ID the signal that its handler waits for with step.wait_for(NAME), now or later.
 
-    JSON is what wait_for() returns there, null without it; a text needs its quotes: '"yes"'.
+    wait_for() returns JSON there, null without it; a text needs its quotes: '"yes"'.
     """
     from rmqclient.steps.signals import signal
 
@@ -98,9 +98,9 @@ def message_signal(message_id: str, name: str, payload: str, group: str, root: P
 @click.argument("message_id", metavar="ID")
 @with_output
 def message_decode(message_id: str, output: str, query: str | None) -> None:
-    """Tell what ID itself says, without a store: process and address of the sender, or broker and place in its log.
+    """Decode ID without a store: process and address of the sender, or broker and position in its log.
 
-    Both kinds of ids have 32 digits, so both readings are shown; the likelier one is what the sender printed.
+    Both kinds of ids have 32 digits, so both readings are shown; use the one that fits where the id came from.
     """
     from rmqclient.admin.ids import readings
 

@@ -31,11 +31,13 @@ Examples:
 @with_store
 @click.option("--listen", type=address, metavar="HOST:PORT", help="Serve them at /metrics there until Ctrl-C.")
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write them to a file, which appears as a whole."
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write them to a file, which is replaced at once."
 )
 @click.option("--per-queue", is_flag=True, help="Also lag and messages in flight of each queue.")
-@click.option("--compat-names", is_flag=True, help="Also the names without a unit of RocketMQ 5.1.0.")
-@click.option("--label", "labels", type=name_and_value, multiple=True, metavar="NAME=VALUE", help="Of every series.")
+@click.option("--compat-names", is_flag=True, help="Add RocketMQ 5.1.0's names without a unit.")
+@click.option(
+    "--label", "labels", type=name_and_value, multiple=True, metavar="NAME=VALUE", help="Added to all series."
+)
 def metrics(
     root: Path | str,
     listen: tuple[str, int] | None,
@@ -71,7 +73,7 @@ def _read_once(source: Source) -> Iterator[str]:
 
 
 def _put(path: Path, text: str) -> None:
-    """Write a file under another name, then give it its own: who reads it never sees half of it."""
+    """Write a file under another name, then rename it: a reader never sees half of it."""
     written = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         written.write_text(text, encoding="utf-8")

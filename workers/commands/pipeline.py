@@ -85,7 +85,7 @@ class _Pipeline(click.Command):
 
 @click.group(cls=Noun)
 def pipeline() -> None:
-    """Archive, count, look at and replay messages with Spark.
+    """Archive, count, inspect and replay messages with Spark.
 
     Spark takes 5 to 10 seconds to start. It is installed with pip install 'rmqclient[spark]' and needs Java 17 or
     newer. Each command says on standard error how spark-submit runs it, on any cluster whose machines see the store
@@ -100,8 +100,8 @@ def pipeline() -> None:
 @_with_every
 @click.option("--batch-size", type=size, default="1g", show_default=True, help="Most bytes of one micro-batch.")
 @click.option("--file-size", type=size, default="128m", show_default=True, help="Bytes of records for one file.")
-@click.option("--merge", is_flag=True, help="Days that have many small files get few.")
-@click.option("--metadata", is_flag=True, help="With the columns of includeMetadata, too.")
+@click.option("--merge", is_flag=True, help="Merge the small files of a day.")
+@click.option("--metadata", is_flag=True, help="Add the columns of includeMetadata.")
 @_with_spark
 def pipeline_archive(
     topics: tuple[str, ...],
@@ -116,7 +116,7 @@ def pipeline_archive(
 ) -> None:
     """Write the messages that TOPICs got since the last run to Parquet by topic and day, each message exactly once.
 
-    TARGET.work remembers what has been written: keep the two directories together.
+    TARGET.work records what has been written: keep the two directories together.
     """
     with _running(common) as (spark, root, options):
         from rmqclient.spark.pipelines.archive import archive
@@ -150,7 +150,7 @@ def pipeline_archive(
     help="When a message was sent, or when it was stored.",
 )
 @click.option("--to", "target", type=DIRECTORY, help="Add each window that is over to Parquet files, once.")
-@click.option("--lateness", default="10 minutes", show_default=True, help="With --to: so late a message may come.")
+@click.option("--lateness", default="10 minutes", show_default=True, help="With --to: how late a message may come.")
 @_with_every
 @_with_range
 @_with_spark
@@ -166,7 +166,7 @@ def pipeline_aggregate(
 ) -> None:
     """Count the messages and bytes of TOPICs by window of time, topic and tag, with the latency until they were stored.
 
-    Without --to, the messages that are there now. With --to, a stream that a later run continues.
+    Without --to, the messages stored now. With --to, a stream that a later run continues.
     """
     if target is None and every is not None:
         raise click.UsageError("--every is for a stream: say where its windows go with --to")
@@ -200,8 +200,8 @@ def pipeline_aggregate(
 @click.option("--window", default="1 hour", show_default=True)
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Draw it to this PNG file.")
 @click.option("--replay", "is_replay", is_flag=True, help="Send the selected ones of one GROUP again, each once.")
-@click.option("--dry-run", is_flag=True, help="With --replay: only say which ones.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="With --replay: at most so many a second.")
+@click.option("--dry-run", is_flag=True, help="With --replay: only list them.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="With --replay: maximum number per second.")
 @_with_range
 @_with_spark
 def pipeline_dead_letters(
@@ -290,7 +290,7 @@ def pipeline_backfill(
 ) -> None:
     """Write a range of messages of TOPICs to another topic, each once, in the order of their queues.
 
-    The first run settles the range. After a kill, run it again with the same options.
+    The first run fixes the range. After a kill, run it again with the same options.
     """
     function = _loaded(transform) if transform else None
     with _running(common) as (spark, root, options):
@@ -320,7 +320,7 @@ def pipeline_backfill(
     type=click.Choice(["hours", "queues", "groups"]),
     default="hours",
     show_default=True,
-    help="What the table shows; JSON has all of it.",
+    help="Which table to show; JSON has all three.",
 )
 @_with_spark
 def pipeline_audit(topics: tuple[str, ...], show: str, **common: Any) -> None:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 _OF_A_FOLLOWER: Final = {
     "primary", "broker", "is_followed", "primary_end", "missing_bytes", "silent_s", "behind_s", "problem",
 }  # fmt: skip
-"""What a table leaves out of a store that follows nobody."""
+"""Fields that a table omits for a store that follows no primary."""
 
 
 @click.group(cls=Noun)
 def replica() -> None:
-    """Keep a copy of a store on another host, and take over with it."""
+    """Keep a copy of a store on another host, and fail over to it."""
 
 
 @replica.command("follow", epilog=EXPLAINED)
@@ -53,7 +53,7 @@ def replica() -> None:
 )
 @with_log_options
 def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: str, log_format: LogFormat) -> None:
-    """Follow the store whose log is sent at HOST:PORT: `rmq serve --ha-listen`, or a RocketMQ master's HA port.
+    """Follow the store that sends its log at HOST:PORT: `rmq serve --ha-listen`, or a RocketMQ master's HA port.
 
     Prints one line of JSON when it begins. TERM and Ctrl-C end it.
     """
@@ -78,9 +78,9 @@ def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: st
 @with_store
 @with_output
 def show(root: Path | str, output: str, query: str | None) -> None:
-    """Show how a store stands: what it has, what a replica lacks, its epoch, and when its primary was heard last.
+    """Show the state of a store: what it has, what a replica lacks, its epoch, and when it last heard its primary.
 
-    Of a store that others follow: what sends wait for, and what replicas have.
+    For a store that others follow: what sends wait for, and what replicas have.
     """
     from rmqclient.replication.acks.standing import standing
     from rmqclient.replication.promotion import status
@@ -103,16 +103,16 @@ def show(root: Path | str, output: str, query: str | None) -> None:
 
 @replica.command("promote")
 @with_store
-@click.option("--force", is_flag=True, help="Even when bytes are missing, or the primary was heard a moment ago.")
+@click.option("--force", is_flag=True, help="Even if bytes are missing, or the primary was heard recently.")
 @with_yes
 @with_output
 def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | None) -> None:
-    """Make the replica a primary, for good, when the host of its primary is lost.
+    """Make the replica a primary, permanently, when the host of its primary is lost.
 
     `rmq replica follow` must have ended. On a terminal it says what is missing, and asks.
 
-    The old primary is told that it is none any more, when it can be reached: now, or later by `rmq serve --ha-listen`
-    here. Until then see to it that nothing is sent to it.
+    The old primary is told that it was replaced, as soon as it can be reached: now, or later by `rmq serve --ha-listen`
+    here. Until then make sure that nothing is sent to it.
     """
     from rmqclient.replication import promotion
 
@@ -132,8 +132,8 @@ def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | 
 def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output: str, query: str | None) -> None:
     """Make a store that was a primary a replica of the one that took its place, at HOST:PORT.
 
-    Shows what only this store has: bytes, messages, and the seconds in which they were sent. These bytes are kept in a
-    file below `diverged`, and cut off. Every process that uses the store must have ended. `rmq replica follow` is next.
+    Shows what only this store has: bytes, messages, and the seconds in which they were sent. These bytes are saved in a
+    file below `diverged`, and cut off. Every process that uses the store must have ended. Next: `rmq replica follow`.
     """
     from rmqclient.replication.returning import rejoining
 

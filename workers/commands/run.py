@@ -56,20 +56,20 @@ if TYPE_CHECKING:
     type=duration,
     default="10m",
     show_default=True,
-    help="Longest time until a worker is ready, loading included; 0 for no limit.",
+    help="Longest time until a worker is ready, including imports; 0 for no limit.",
 )
 @click.option(
     "--beat-timeout",
     type=duration,
     default="30s",
     show_default=True,
-    help="A worker that is silent for so long has hung.",
+    help="Silence after which a worker counts as hung.",
 )
 @click.option(
     "--member-name",
     default="worker",
     show_default=True,
-    help="Workers are NAME-1, NAME-2 and so on of broadcast groups.",
+    help="In broadcast groups workers are called NAME-1, NAME-2 and so on.",
 )
 @click.option(
     "--metrics", "metrics_at", type=address, metavar="HOST:PORT", help="Serve /metrics, /live and /ready there."
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     type=duration,
     default="1m",
     show_default=True,
-    help="Log what was done so often; 0 for never.",
+    help="Interval between progress lines; 0 disables them.",
 )
 @with_log_options
 def run(
@@ -103,10 +103,10 @@ def run(
     TARGET is module:attribute, with the working directory on the path, or file.py:attribute. Each worker imports it
     when it starts, so one that is started again runs the code as it is on disk then.
 
-    With --group other workers must run the handlers of the other groups. Schedules run with every choice of groups.
+    With --group, start other workers for the other groups. Schedules run with every choice of groups.
 
     TERM and the first Ctrl-C let the messages in flight finish; the second Ctrl-C kills the workers. A worker that dies
-    or hangs is replaced. TTIN and TTOU add and remove a worker. A service manager that sets NOTIFY_SOCKET is told.
+    or hangs is replaced. TTIN and TTOU add and remove a worker. A service manager that sets NOTIFY_SOCKET is notified.
     """
     from rmqclient.health.service_manager import ServiceManager
     from rmqclient.names import check_member

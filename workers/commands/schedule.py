@@ -49,9 +49,9 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path | str, output: st
 @with_store
 @with_output
 def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
-    """Take back the messages with these IDs: they are never delivered.
+    """Cancel the messages with these IDs: they are never delivered.
 
-    All IDs are tried. The exit code is 1 if one of the messages does not wait.
+    All IDs are tried. The exit code is 1 if any of the messages was not waiting.
     """
     from rmqclient.schedules import waiting
 

@@ -38,18 +38,18 @@ _OF_DEAD_LETTERS = ("group", "attempts", "given_up", "done", "error", "failures"
     help="A message for each line, as `rmq tail -o jsonl` prints them: body or body_base64, tags, keys, sharding_key, "
     "properties. Objects without a body are bodies as they are; - for standard input.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Maximum number of messages per second.")
 @click.option("--tags", help="Tag of the message.")
 @click.option("--key", "keys", multiple=True, help="Key to find it by; may be repeated.")
 @click.option("--sharding-key", help="Messages with the same sharding key keep their order.")
-@click.option("--sharding-key-from", help="JMESPath on each body that gives its sharding key, as customer.id.")
+@click.option("--sharding-key-from", help="JMESPath for the sharding key in each body, such as customer.id.")
 @click.option(
     "--property", "properties", type=name_and_value, multiple=True, help="Property of the message; others may follow."
 )
 @click.option("--delay-level", type=click.IntRange(1, 18), help="1 to 18: 1s 5s 10s 30s 1m 2m ... 2h.")
 @click.option("--compress", type=click.Choice(["lz4", "zstd", "zlib"]), help="Store it compressed, if that is smaller.")
-@click.option("--delay", type=duration, help="Deliver it so much later: 30s, 500ms, 2h or 3d.")
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Send it so many times.")
+@click.option("--delay", type=duration, help="Time until it is delivered: 30s, 500ms, 2h or 3d.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="Number of times to send it.")
 @with_store
 @with_output
 def send(
@@ -71,8 +71,8 @@ def send(
 ) -> None:
     """Send BODY to TOPIC, or with - standard input. The store is made if it does not exist.
 
-    With --lines or --jsonl only the number of messages is shown. A line that is no message, or that none can hold, is
-    set aside: it is named, the others are sent, and the exit code is 1.
+    With --lines or --jsonl only the number of messages is shown. A line that cannot be sent as a message is set aside:
+    it is named, the others are sent, and the exit code is 1.
     """
     from rmqclient import Compression, Producer
     from rmqclient.errors import MessageRejected
@@ -204,7 +204,7 @@ def _properties(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _flag(row: dict[str, Any]) -> int:
-    """Return the flag, 0 if there is none. Raises ClickException."""
+    """Return the flag, by default 0. Raises ClickException."""
     flag = row.get("flag") or 0
     if isinstance(flag, int) and -(1 << 31) <= flag < 1 << 31:
         return flag
@@ -262,7 +262,7 @@ class _Lines:
         self.aside: list[int] = []
 
     def __iter__(self) -> Iterator[tuple[Message, str | None]]:
-        """Yield one message after the other. A line that is none is set aside, like one that cannot be sent."""
+        """Yield one message after the other. A line that is no message is set aside, like one that cannot be sent."""
         from rmqclient.errors import MessageRejected
 
         for number, line in enumerate(self._file, 1):

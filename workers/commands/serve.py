@@ -35,7 +35,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Address of the name server and the broker; port 0 picks one; repeatable.",
 )
-@click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: by which a client came in]")
+@click.option("--advertise", metavar="HOST:PORT", help="Address in routes.  [default: the one a client connected to]")
 @click.option("--ha-listen", metavar="HOST:PORT", help="Address at which replicas follow the log.  [default: nowhere]")
 @click.option(
     "--wait-for",
@@ -50,7 +50,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["refuse", "degrade"]),
     default="refuse",
     show_default=True,
-    help="While too few replicas are in sync: refuse sends, or answer them and note what is missing.",
+    help="While too few replicas are in sync: refuse sends, or accept them and record what is missing.",
 )
 @click.option(
     "--replica-timeout-ms", type=int, default=3_000, show_default=True, help="How long a send waits for them."
@@ -61,12 +61,12 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.IntRange(0, 100),
     default=40,
     show_default=True,
-    help="Share of the host's memory that a client may be behind before it is sent there.",
+    help="Percent of the host's memory that a client may be behind before it is sent to the replica.",
 )
 @click.option("--ephemeral", is_flag=True, help="Use a new directory in place of ROOT, and remove it at the end.")
 @click.option("--die-with-parent", is_flag=True, help="End when the process that started this one has ended.")
 @click.option("--sync", is_flag=True, help="Answer a send when its message is on the disk.")
-@click.option("--read-only", is_flag=True, help="Refuse whatever would write.")
+@click.option("--read-only", is_flag=True, help="Refuse every request that writes.")
 @click.option("--acl", "acl_file", type=_FILE, help="File of access keys, and what they may do.")
 @click.option("--make-key", metavar="NAME", help="Make an access key: print its secret, and its account for --acl.")
 @click.option(
@@ -75,22 +75,22 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=click.Choice(["disabled", "permissive", "enforcing"]),
     default="permissive",
     show_default=True,
-    help="Take plain connections, both kinds, or those with TLS only.",
+    help="Accept plain connections only, both kinds, or TLS only.",
 )
-@click.option("--tls-cert", type=_FILE, help="Certificate (PEM).  [default: one that is made, and nobody has signed]")
+@click.option("--tls-cert", type=_FILE, help="Certificate (PEM).  [default: generated, self-signed]")
 @click.option("--tls-key", type=_FILE, help="Its private key (PEM), unless it is in the same file.")
-@click.option("--tls-client-ca", type=_FILE, help="Clients with TLS show a certificate that these have signed (PEM).")
+@click.option("--tls-client-ca", type=_FILE, help="Require client certificates signed by these (PEM).")
 @click.option("--fail", "failures", multiple=True, metavar="CODE:TIMES:ANSWER", help="For tests, with --ephemeral.")
 @click.option(
     "--clock-factor",
     type=click.IntRange(1, 1_000),
-    help="For tests, with --ephemeral: so many seconds pass in a real one.",
+    help="For tests, with --ephemeral: seconds of its clock per real second.",
 )
 @with_log_options
 def serve(root: Path | None, make_key: str | None, log_level: str, log_format: LogFormat, **options: Any) -> None:
-    """Answer RocketMQ's clients and tools over the store in ROOT, which is made if it does not exist.
+    """Answer RocketMQ's clients and tools over the store in ROOT, which is created if it does not exist.
 
-    Prints one line of JSON when it is ready. TERM and Ctrl-C let answers under way finish; a second one does not wait.
+    Prints one line of JSON when it is ready. TERM and Ctrl-C let running answers finish; a second one does not wait.
     """
     if make_key is not None:
         from rmqclient.broker.access.accounts import made_account

@@ -41,7 +41,7 @@ def _exit_codes(check: str = "", *, in_use: str = "") -> str:
 
 @click.group(cls=Noun)
 def store() -> None:
-    """Look at a store directory, check, repair, clean and archive it, and hand it over to RocketMQ."""
+    """Inspect, check, repair, clean and archive a store directory, and hand it over to RocketMQ."""
 
 
 @store.command("dump", epilog=_exit_codes("there are damaged bytes"))
@@ -52,7 +52,7 @@ def store() -> None:
 def store_dump(root: Path, output: str) -> None:
     """Print every record of the commit log in ROOT, in the order of the log.
 
-    Damaged bytes are reported on standard error and stepped over. ROOT can also be one file of a store: its header,
+    Damaged bytes are reported on standard error and skipped. ROOT can also be one file of a store: its header,
     entries and slots are then printed.
 
     The store may be closed, open in other processes, or a RocketMQ 4.9 broker's. It is only read.
@@ -76,7 +76,7 @@ def store_dump(root: Path, output: str) -> None:
 @click.argument("root", cls=StoreArgument, required=False, metavar="[ROOT]", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
 def store_verify(root: Path, output: str) -> None:
-    """Check the numbered invariants of the store in ROOT; they stand in store/inspect/verify.py.
+    """Check the numbered invariants of the store in ROOT, listed in store/inspect/verify.py.
 
     Without ROOT it is the store of every other command: --store before the noun, RMQ_STORE, the settings file.
 
@@ -125,13 +125,13 @@ def store_broker_conf(root: Path) -> None:
 
 
 @store.command("clean")
-@click.option("--reserved-hours", type=click.IntRange(min=1), help="Age of what goes.  [default: 72]")
+@click.option("--reserved-hours", type=click.IntRange(min=1), help="Age of files to remove.  [default: 72]")
 @with_store
 @with_output
 def store_clean(reserved_hours: int | None, root: Path, output: str, query: str | None) -> None:
     """Remove the files whose messages are all older than the reserved time, consumed or not.
 
-    The age is measured by the wall clock of this moment: check the clock first. The newest file always stays.
+    The age is measured by the wall clock: check the clock first. The newest file is always kept.
     """
     with opened_admin(root) as admin:
         write(status.cleaned_row(admin.clean(reserved_hours)), output=output, query=query)
@@ -154,10 +154,10 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
 def store_archive(
     context: click.Context, url: str, options: tuple[tuple[str, str], ...], root: Path, output: str, query: str | None
 ) -> None:
-    """Upload the files of the store that will not change any more and that the archive does not have.
+    """Upload the files of the store that no longer change and that the archive does not have.
 
-    The store may be in use, or a RocketMQ broker's. An interrupted upload is continued. Leave credentials in the
-    environment (AWS_ACCESS_KEY_ID, AWS_PROFILE), where no list of processes shows them.
+    The store may be in use, or a RocketMQ broker's. An interrupted upload is continued. Keep credentials in the
+    environment (AWS_ACCESS_KEY_ID, AWS_PROFILE), where the list of processes does not show them.
 
     The exit code is 1 when retention has removed files before they were archived: archive more often, or keep files
     longer.

@@ -46,7 +46,7 @@ _LETTERS = {
     "--until", type=moment, help="End at the first message stored then or later: 2h for two hours ago, or a time."
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--tags", default="*", help="Only these tags: paid || refunded.")
 @click.option("--where", help="Only messages for which this SQL92 holds: region = 'eu' AND total > 100.")
@@ -74,9 +74,9 @@ def tail(
     output: str,
     query: str | None,
 ) -> None:
-    """Print the messages of each TOPIC, one per line. Takes part in no group and changes no offset.
+    """Print the messages of each TOPIC, one per line. Joins no group and changes no offset.
 
-    TOPIC may be a regular expression between slashes, as /orders-.*/, which means the topics that are there now.
+    TOPIC may be a regular expression between slashes, such as /orders-.*/, which stands for the topics that exist now.
     """
     if output == "json" and follow and limit is None and until is None:
         raise click.UsageError("a JSON document has an end: use -o jsonl, --limit, or --no-follow")

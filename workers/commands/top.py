@@ -35,12 +35,12 @@ _END = "q"
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Look twice, an interval apart, print, and end.")
-@click.option("-n", "--frames", type=click.IntRange(min=1), help="End after so many frames.")
+@click.option("--once", is_flag=True, help="Sample twice, an interval apart, print, and end.")
+@click.option("-n", "--frames", type=click.IntRange(min=1), help="End after N frames.")
 @click.option("--interval", type=duration, default="1s", show_default=True)
 @click.option("--sort", type=click.Choice(SORTS), default="lag", show_default=True)
 @click.option("--filter", "wanted", default="", help="Only groups whose name has this text.")
-@click.option("--message-age", type=duration, default="5m", show_default=True, help="A handler hangs after so long.")
+@click.option("--message-age", type=duration, default="5m", show_default=True, help="Time after which a handler hangs.")
 @with_store
 @with_output
 def top(
@@ -130,7 +130,7 @@ def _size() -> os.terminal_size:
 
 
 def _live(view: View, interval: float, frames: int | None) -> None:
-    """Draw a frame after each look, and again after each key, until q, Ctrl-C, or so many looks."""
+    """Draw a frame after each sample, and again after each key, until q, Ctrl-C, or the last of ``frames``."""
     looks, paused, look_at = 1, False, time.monotonic() + interval
     with _keys() as pressed:
         while True:

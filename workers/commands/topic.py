@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Noun)
 def topic() -> None:
-    """List, describe, make, change and remove topics."""
+    """List, describe, create, change and remove topics."""
 
 
 @topic.command("ls")
@@ -48,7 +48,7 @@ def topic_info(topic_name: str, root: Path | str, output: str, query: str | None
 
 @topic.command("create")
 @click.argument("topic_names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--queues", type=click.IntRange(min=1), help="Of each new topic.  [default: 4]")
+@click.option("--queues", type=click.IntRange(min=1), help="Queues of each new topic.  [default: 4]")
 @click.option(
     "--cleanup-policy",
     type=click.Choice(["delete", "compact"]),
@@ -64,7 +64,7 @@ def topic_create(
     output: str,
     query: str | None,
 ) -> None:
-    """Make each TOPIC. The store is made, too, if it does not exist. A topic that is there stays as it is."""
+    """Create each TOPIC, and the store if it does not exist. An existing topic is not changed."""
     with opened_admin(root, create=True) as admin:
         made = [admin.create_topic(name, queues or 4, cleanup_policy) for name in topic_names]
     details = [status.topic_detail(info) for info in made]
@@ -88,13 +88,13 @@ def _check_count(info: TopicInfo, wanted: int | None) -> None:
 
 @topic.command("update")
 @click.argument("topic_name", metavar="TOPIC")
-@click.option("--queues", type=click.IntRange(min=1), help="As many as it has, or more.")
-@click.option("--write-queues", type=click.IntRange(min=1), help="New messages go to so many, the first ones.")
-@click.option("--read-queues", type=click.IntRange(min=1), help="Consumers get messages of so many, the first ones.")
+@click.option("--queues", type=click.IntRange(min=1), help="New number of queues, not fewer than now.")
+@click.option("--write-queues", type=click.IntRange(min=1), help="New messages go to the first N queues.")
+@click.option("--read-queues", type=click.IntRange(min=1), help="Consumers read the first N queues.")
 @click.option(
     "--perm",
     type=click.Choice(["rw", "r", "w", "none"]),
-    help="r: it is read and takes no messages; w: it is not read.",
+    help="r: read only; w: write only.",
 )
 @with_store
 @with_output
@@ -108,10 +108,10 @@ def topic_update(
     output: str,
     query: str | None,
 ) -> None:
-    """Give TOPIC more queues, or let fewer be written and read. Producers and consumers that run follow at once.
+    """Change how many queues of TOPIC are written and read. Running producers and consumers follow at once.
 
-    Messages with a sharding key go to another queue from then on: let groups catch up first. To take queues away, lower
-    --write-queues, wait until groups have handled what is in the others, then lower --read-queues.
+    Messages with a sharding key go to another queue from then on: let groups catch up first. To remove queues, lower
+    --write-queues, wait until groups have handled the messages in the others, then lower --read-queues.
     """
     if (queues, write_queues, read_queues, perm) == (None,) * 4:
         raise click.UsageError("say what to change: --queues, --write-queues, --read-queues or --perm")
@@ -128,11 +128,11 @@ def topic_update(
 @with_yes
 @with_store
 def topic_rm(topic_name: str, yes: bool, root: Path | str) -> None:
-    """Forget TOPIC. Its messages stay in the log until retention removes them.
+    """Remove TOPIC. Its messages stay in the log until retention removes them.
 
-    Whoever sends to it or has a handler for it makes it again, with the queues and offsets that it had. As long as a
-    process has the store open, the messages are hidden then. When none has, they show again and are handled: to leave
-    them out for good, seek the groups of the topic to the latest message first.
+    A send or a handler creates the topic again, with the queues and offsets that it had. Its old messages are hidden
+    while any process has the store open. After all have closed it, they reappear and are handled: to skip them
+    permanently, seek the groups of the topic to the latest message first.
     """
     with opened_admin(root) as admin:
         info = admin.topic(topic_name)

@@ -30,7 +30,7 @@ def tx() -> None:
 @with_store
 @with_output
 def tx_ls(group: str | None, topic: str | None, root: Path | str, output: str, query: str | None) -> None:
-    """List undecided transactions: those that were given up, which only you decide; then those still asked about."""
+    """List undecided transactions: the abandoned ones, which only you can decide; then those still being checked."""
     from rmqclient.sending import transactions
 
     with opened_backend(root) as backend:

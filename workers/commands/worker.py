@@ -56,9 +56,9 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
 @click.option("--all", "everyone", is_flag=True, help="Every worker, one after the other.")
 @with_store
 def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
-    """Let the worker PID finish its messages in flight and end; its supervisor starts another one in its place.
+    """Let the worker PID finish its messages in flight and end; its supervisor starts a replacement.
 
-    With --all the next worker ends when the one before it has been replaced and is ready.
+    With --all, each worker ends only after the replacement of the one before it is ready.
     """
     if bool(pids) is everyone:
         raise click.UsageError("give the PID of each worker, from `rmq worker ls`, or --all")
@@ -75,10 +75,10 @@ def worker_restart(pids: tuple[int, ...], everyone: bool, root: Path) -> None:
 
 @worker.command("scale")
 @click.argument("count", type=click.IntRange(min=1))
-@click.option("--supervisor", type=int, help="Process of `rmq run`, if the store has several.")
+@click.option("--supervisor", type=int, help="Pid of the `rmq run` to change, if the store has several.")
 @with_store
 def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
-    """Let `rmq run` have COUNT worker processes, until it ends. Workers that go finish their messages first."""
+    """Set the number of workers of `rmq run` to COUNT, until it ends. Removed workers first finish their messages."""
     supervisors = sorted({each.supervisor_pid for each in _workers(root)})
     if supervisor is None:
         if len(supervisors) != 1:
@@ -109,7 +109,7 @@ def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
 @click.argument("pid", type=int)
 @with_store
 def worker_stack(pid: int, root: Path) -> None:
-    """Print what every thread of the worker PID runs just now. The worker goes on."""
+    """Print the stack of every thread of the worker PID. The worker continues."""
     from rmqclient.admin.stacks import stack_of
 
     _one(root, pid)
