@@ -15,8 +15,8 @@ ROWS = [
 ]
 
 
-def test_there_are_ten() -> None:
-    assert len(ROWS) == 10
+def test_the_page_has_complaints() -> None:
+    assert ROWS
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split(".")[0].strip("| "))
