@@ -1,4 +1,4 @@
-"""``rmq dev``: the handlers of an application while somebody writes them."""
+"""``rmq dev``: the handlers of an application, reloaded while they are written."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 
