@@ -1,4 +1,4 @@
-"""Broker: the rooms that answer requests, wired to one open store, and what answers which request."""
+"""Broker: the rooms that answer requests, wired to one open store, and the table of routes."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class Broker:
         self._knows_tools = False
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
         self.quick = QuickSends(store, self.topics, settings)
-        """Answers requests from bytes to bytes, before they are read."""
+        """Answers plain sends in the kernel, before their frames are parsed."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use this loop for what the broker does by itself."""
+        """Use this loop for the broker's own activities."""
         self.producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
@@ -109,7 +109,7 @@ class Broker:
         return self._answer(route.handler, request)
 
     def route(self, code: int) -> Route | None:
-        """Return the route of a request; None for one that nobody answers."""
+        """Return the route of a request code; None if no room answers it."""
         return self._routes.get(code) or self.routes().get(code)
 
     def routes(self) -> Mapping[int, Route]:
@@ -119,7 +119,7 @@ class Broker:
         return self._routes
 
     def _know_tools(self) -> None:
-        """Take in what only tools ask, which a server does without until the first one comes."""
+        """Add the routes of administration, at the first request of a tool."""
         from rmqclient.broker.administration.room import Administration  # noqa: PLC0415 - as the docstring says
 
         self._knows_tools = True
@@ -136,13 +136,13 @@ class Broker:
             self._routes |= {route.code: route for route in room.routes()}
 
     def drain(self) -> None:
-        """Answer what is held with nothing, because the server ends."""
+        """Answer held requests with "nothing found", because the server ends."""
         for room in self._rooms:
             if isinstance(room, Draining):
                 room.drain()
 
     def close(self) -> None:
-        """End the threads; returns when the requests that they have begun are done."""
+        """End the threads, after the requests that they have begun."""
         self._pool.shutdown(cancel_futures=True)
         self._pulling.close()
         self.producing.close()
@@ -151,17 +151,17 @@ class Broker:
         self.group_settings.close()
 
     def answer_later(self, handler: Handler, request: Request) -> None:
-        """Answer a request by a thread of the pool.
+        """Answer a request on a thread of the pool.
 
-        A request that only asks is skipped when its client has hung up. One that writes is carried out: Go and C++
-        clients send what they need no answer to without the oneway bit, and may close the connection at once.
+        A request that only reads is skipped if its client has hung up. One that writes is carried out: Go and C++
+        clients do not set the oneway bit when they need no answer, and may close the connection at once.
         """
         loop = asyncio.get_running_loop()
         writes = self._routes[request.code].writes
 
         def run() -> None:
             if not request.peer.is_open and not request.frame.is_oneway and not writes:
-                return  # who asks and hangs up again and again must not keep others waiting
+                return  # a client that asks and hangs up repeatedly must not keep others waiting
             answer = self._answer(handler, request)
             if answer is not None:
                 loop.call_soon_threadsafe(request.answer, answer)

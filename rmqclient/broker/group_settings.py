@@ -1,7 +1,7 @@
-"""Group settings: what an administrator said about each group, in ``config/subscriptionGroup.json``.
+"""Group settings: the administrator's settings of each group, in ``config/subscriptionGroup.json``.
 
-The file has RocketMQ's form. A group that a client comes with for the first time gets the defaults. They reach the file
-with the next change and at the end, because they can be made again. [SubscriptionGroupManager]
+The file has RocketMQ's form. A group gets the defaults when a client first uses it. These are written with the next
+change and at the end; if they are lost, they can be made again. [SubscriptionGroupManager]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GroupSettings:
     """The settings of all groups. Methods may be called by any thread; those that change them wait for the disk."""
 
     def __init__(self, root: Path, *, read_only: bool = False, made: Made | None = None) -> None:
-        """Read the file. Raises StoreCorrupt when it is damaged without a good ``.bak``.
+        """Read the file. Raises StoreCorrupt if it is damaged and has no good ``.bak``.
 
         ``made`` bounds what clients make.
         """
@@ -44,20 +44,22 @@ class GroupSettings:
         whole = document.read(self._path) or {}
         self._groups = _read_groups(self._path, document.table(self._path, whole, _TABLE))
         version = document.table(self._path, whole, "dataVersion")
-        self._told = _read_version(self._path, version) if version else None  # what the file says, or the last change
+        self._data_version = (
+            _read_version(self._path, version) if version else None
+        )  # what the file says, or the last change
 
     def settings(self, group: str) -> bodies.GroupConfig:
-        """Return the settings of a group; the defaults of RocketMQ for one that nobody knows."""
+        """Return the settings of a group; RocketMQ's defaults for an unknown one."""
         return self._groups.get(group) or bodies.GroupConfig(group)
 
     def find(self, group: str) -> bodies.GroupConfig | None:
-        """Return the settings of a group; None for one that nobody knows."""
+        """Return the settings of a group; None for an unknown one."""
         return self._groups.get(group)
 
     def auto_create(self, group: str, client: Address) -> bodies.GroupConfig:
-        """Return the settings of a group that a client comes with, and know it from now on. Does not wait for the disk.
+        """Return the settings of a group that a client uses; a new one gets the defaults. Does not wait for the disk.
 
-        Raises AnswerError for a name that no group can have, and when there are too many groups, or of its address.
+        Raises AnswerError for an invalid name, and if there are too many groups, in all or of this address.
         """
         found = self._groups.get(group)
         if found is None:
@@ -69,7 +71,7 @@ class GroupSettings:
         return found
 
     def name_of(self, stored: str) -> str:
-        """Return the name of the group that the store has under this one."""
+        """Return the name of the group that has this name in the store."""
         if stored in self._groups or not is_shortened(stored):
             return stored
         with self._lock:
@@ -81,7 +83,7 @@ class GroupSettings:
             return bodies.GroupTable(self._version, dict(self._groups))
 
     def change(self, config: bodies.GroupConfig) -> None:
-        """Give a group these settings, and keep them on the disk. Raises AnswerError as :meth:`auto_create`."""
+        """Set the settings of a group, on disk. Raises AnswerError as :meth:`auto_create`."""
         self._check(config.name)
         with self._lock:
             self._groups[config.name] = config
@@ -89,7 +91,7 @@ class GroupSettings:
             self._write()
 
     def delete(self, group: str) -> bool:
-        """Forget the settings of a group; return whether there were any."""
+        """Delete the settings of a group; return whether there were any."""
         with self._lock:
             if self._groups.pop(group, None) is None:
                 return False
@@ -98,7 +100,7 @@ class GroupSettings:
             return True
 
     def close(self) -> None:
-        """Write what has not been written."""
+        """Write pending changes."""
         with self._lock:
             if self._is_changed and not self._is_read_only:
                 self._write()
@@ -114,10 +116,10 @@ class GroupSettings:
 
     @property
     def _version(self) -> bodies.DataVersion:
-        return self._told or bodies.DataVersion()  # which a server need not import before somebody asks
+        return self._data_version or bodies.DataVersion()  # imported on demand
 
     def _count(self) -> None:
-        self._told = bodies.DataVersion(self._version.counter + 1, clock.wall_ms())
+        self._data_version = bodies.DataVersion(self._version.counter + 1, clock.wall_ms())
         self._is_changed = True
 
     def _write(self) -> None:

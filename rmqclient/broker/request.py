@@ -1,4 +1,4 @@
-"""Request: what a client asks, over which connection, and the answers to it."""
+"""Request: a client's request, its connection, and its answers."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from rmqclient.remoting.table import request_fields, response
 
 
 class Peer(Protocol):
-    """The connection of a client, as those who answer see it. Its methods are for the thread of the event loop."""
+    """A client's connection, as handlers see it. For the thread of the event loop."""
 
     @property
     def remote(self) -> Address:
-        """Where the client is."""
+        """The client's address."""
 
     @property
     def local(self) -> Address:
-        """The address by which the client came in, or the advertised one."""
+        """The advertised address, or the one that the client connected to."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the client can still be told anything."""
+        """Whether frames can be sent to the client."""
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; nothing happens when the connection has ended."""
+        """Send a frame. Does nothing if the connection has ended."""
 
     def call(self, request: Frame, timeout_s: float, done: Callable[[Frame | None], None]) -> None:
-        """Send a request to the client; ``done`` gets the answer, None after the time or the end of the connection."""
+        """Send a request to the client; ``done`` gets the answer, or None at the time-out or the connection's end."""
 
     def when_closed(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` when the connection ends, at once if it has ended."""
+        """Run ``callback`` when the connection ends, or now if it has ended."""
 
 
 def _allow(topic: str, *, writes: bool) -> None:
-    """Allow everything, as without access keys."""
+    """Allow everything, because there are no access keys."""
 
 
 def _reads_all(_: str) -> bool:
@@ -45,17 +45,17 @@ def _reads_all(_: str) -> bool:
 
 
 class CheckTopic(Protocol):
-    """Asks whether the client of a request may read a topic, or write to it."""
+    """Checks whether the client of a request may read a topic, or write to it."""
 
     def __call__(self, topic: str, *, writes: bool) -> None:
         """Raise AnswerError if the client may not."""
 
 
 class Request:
-    """One request, with its fields by their long names and as typed values.
+    """One request; its fields have long names and typed values.
 
-    A handler that finds out only by its work which topic a request is about asks ``check_topic``. One that tells of all
-    groups asks ``reads_group`` for each, and leaves the others out.
+    A handler that has to look up the topic of a request calls ``check_topic``. One that lists groups includes those
+    for which ``reads_group`` is true.
     """
 
     __slots__ = ("__weakref__", "_fields", "check_topic", "frame", "peer", "reads_group")
@@ -74,37 +74,37 @@ class Request:
 
     @property
     def body(self) -> bytes:
-        """The body; empty when there is none."""
+        """The body; may be empty."""
         return self.frame.body
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The typed fields of the header. Raises HeaderError for one that is missing or has a wrong type."""
+        """The typed fields of the header. Raises HeaderError for a missing field or a wrong type."""
         if self._fields is None:
             self._fields = request_fields(self.frame)
         return self._fields
 
     def success(self, body: bytes = b"", remark: str | None = None, **fields: object) -> Frame:
-        """Return an answer that means success, with the fields of its header."""
+        """Return an answer for success, with the fields of its header."""
         return response(self.frame, ResponseCode.SUCCESS, body, remark, **fields)
 
     def failure(self, code: int, remark: str, **fields: object) -> Frame:
-        """Return an answer with another code, and a text that names the value and the limit."""
+        """Return an answer for failure; ``remark`` names the value and the limit."""
         return response(self.frame, code, b"", remark, **fields)
 
     def answer(self, frame: Frame) -> None:
-        """Send an answer that took longer. A request that wants no answer gets none."""
+        """Send a delayed answer, unless the request is oneway."""
         if not self.frame.is_oneway:
             self.peer.send(frame)
 
 
 Handler = Callable[[Request], Frame | None]
-"""Answers a request on the thread of the event loop, so it must not block. None: nothing now, and perhaps later."""
+"""Answers a request on the event loop's thread, so it must not block. None: the answer comes later, or never."""
 
 
 @runtime_checkable
 class Draining(Protocol):
-    """A room that holds requests until something comes, and can answer them before."""
+    """A room that holds requests, and can answer them early."""
 
     def drain(self) -> None:
-        """Answer everything that is held with nothing. Runs on the thread of the event loop when the server ends."""
+        """Answer held requests with "nothing found". Runs on the event loop's thread when the server ends."""

@@ -1,10 +1,10 @@
-"""Routes: the requests that a broker answers, what a key needs to ask them, and which of them write.
+"""Routes: the requests that a broker answers, the permissions that they need, and which of them write.
 
 A room declares each request that it answers, and the broker puts the declarations into one table. Dispatch, access keys
-and servers that only read look nowhere else: a request that no room declares is answered to nobody.
+and read-only servers use this table only: a request that no room declares is refused.
 
-A stock broker of 4.9 asks a permission for requests 10, 11, 12, 15, 34, 35, 36, 38 and 310, and ``admin`` for 17, 25,
-200, 207 and 215. [PlainAccessValidator, Permission.ADMIN_CODE] Here the others need what the like of them needs.
+A stock 4.9 broker needs a permission for requests 10, 11, 12, 15, 34, 35, 36, 38 and 310, and ``admin`` for 17, 25,
+200, 207 and 215. [PlainAccessValidator, Permission.ADMIN_CODE] Here the others need the permission of similar requests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmqclient.remoting.codes import RequestCode
 
 
 class Permission(IntFlag):
-    """What may be done with a topic or a group."""
+    """Permissions for a topic or a group."""
 
     DENY = 0
     PUB = 1
@@ -31,15 +31,15 @@ PUB, SUB, ANY = Permission.PUB, Permission.SUB, Permission.PUB | Permission.SUB
 
 
 class Kind(StrEnum):
-    """What a permission is for."""
+    """The object of a permission."""
 
     TOPIC = "topic"
     GROUP = "group"
-    SERVER = "server"  # an administrator has it
+    SERVER = "server"  # for administrators
 
 
 class Need(NamedTuple):
-    """One thing that a key must be allowed to use. One of the bits of ``permission`` is enough."""
+    """A permission that a request needs. One of the bits of ``permission`` is enough."""
 
     kind: Kind
     name: str
@@ -47,14 +47,14 @@ class Need(NamedTuple):
 
 
 Needs = Callable[[Request], Iterable[Need]]
-"""Returns all that a request needs, in no order. Raises HeaderError and BodyError for what cannot be read."""
+"""Returns all needs of a request, in any order. Raises HeaderError, BodyError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """A request that is answered. ``slow``: its handler may wait for the disk, so a thread of the pool runs it.
 
-    A server that only reads refuses what ``writes`` messages, topics, groups, settings, or how far a group is.
+    ``writes``: it changes messages, topics, groups, settings or offsets, so a read-only server refuses it.
     """
 
     code: RequestCode
@@ -76,22 +76,22 @@ def _always(*needs: Need) -> Needs:
 
 
 NOTHING: Final = _always()
-"""Any key will do. Beside it stands why."""
+"""Any key may send the request. Each use says why."""
 
 ASKED_BY_HANDLER: Final = _always()
-"""The request does not name what it is about, such as a message by its place: the handler asks, when it has found it.
+"""The request does not name its topic, such as a query by log offset: the handler checks the topic that it finds.
 [Request.check_topic, Request.reads_group]"""
 
 ADMINISTRATOR: Final = _always(Need(Kind.SERVER, "", ANY))
 
 
 def of_topic(permission: Permission) -> Needs:
-    """Return what a request needs that names one topic."""
+    """Return the needs of a request with one topic."""
     return lambda request: (need_of_topic(request.fields.get("topic") or "", permission),)
 
 
 def of_group(field: str = "consumerGroup") -> Needs:
-    """Return what a request needs that names one group in ``field``. Without a group it needs nothing."""
+    """Return the needs of a request with one group in ``field``; nothing if the field is missing."""
 
     def needs(request: Request) -> Iterator[Need]:
         if name := request.fields.get(field):
@@ -101,7 +101,7 @@ def of_group(field: str = "consumerGroup") -> Needs:
 
 
 def of_topic_and_group(field: str = "consumerGroup") -> Needs:
-    """Return what a request needs that reads for a group. One without a topic is about the group alone."""
+    """Return the needs of a request that reads for a group. A request without a topic is about the group alone."""
 
     def needs(request: Request) -> Iterator[Need]:
         if name := request.fields.get("topic"):
@@ -112,7 +112,7 @@ def of_topic_and_group(field: str = "consumerGroup") -> Needs:
 
 
 def need_of_topic(name: str, permission: Permission) -> Need:
-    """Return what is needed for a topic. A group's retry topic is the group itself, and so are its dead letters."""
+    """Return the need for a topic. A group's retry topic and dead letters need the permission for the group."""
     for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
         if name.startswith(prefix):
             return need_of_group(name.removeprefix(prefix))
@@ -120,5 +120,5 @@ def need_of_topic(name: str, permission: Permission) -> Need:
 
 
 def need_of_group(name: str) -> Need:
-    """Return what is needed for a group of consumers."""
+    """Return the need for a consumer group."""
     return Need(Kind.GROUP, name, SUB)

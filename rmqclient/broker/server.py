@@ -1,7 +1,7 @@
 """Server: opens the store, listens, and ends.
 
-A server that is told to end takes no more connections and reads no more requests. What it has read is answered for a
-bounded time, held pulls with nothing, and then the store is closed. Told a second time, it does not wait.
+A first signal stops new connections and requests. Requests already read are answered within a bounded time, held pulls
+with nothing found; then the store is closed. A second signal skips the wait.
 """
 
 from __future__ import annotations
@@ -45,18 +45,17 @@ _log = Log(__name__)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_S: Final = 0.01
 _REPLACED_S: Final = 0.5
-"""How often a server looks whether its store is fenced."""
+"""Seconds between two checks whether the store is fenced."""
 _CLOSING_S: Final = 10.0
-"""What closing the store may take."""
+"""Seconds that closing the store may take."""
 
 
 def serve(settings: ServeSettings, tell: Callable[[str], None], manager: ServiceManager | None = None) -> None:
-    """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; ``manager`` is told.
+    """Answer requests until TERM or INT. ``tell`` gets one line of JSON when the server is ready; so does ``manager``.
 
-    A server whose store is fenced ends, too: what its clients handle and acknowledge would count nowhere. So does one
-    whose directory was removed, renamed or replaced. Raises StoreFenced and StoreReplaced then, ThreadLost when a
-    thread of the library was lost, and as :func:`rmqclient.store.open_store`, CannotListen, TlsUnusable,
-    AccountsUnusable, ValueError for failures of another form, and for a clock as
+    Raises StoreFenced if the store is fenced, because its clients' acknowledgements would be lost; StoreReplaced if its
+    directory was removed, renamed or replaced; ThreadLost if a thread of the library was lost; CannotListen,
+    TlsUnusable, AccountsUnusable; ValueError for invalid failures; and as :func:`rmqclient.store.open_store` and
     :func:`rmqclient.store.clock.make`.
     """
     settings = replace(settings, root=settings.root.absolute())
@@ -84,7 +83,7 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
 
 
 def _open(settings: ServeSettings) -> MessageStore:
-    """Open the store; one that lost power takes back what its replica has, first. Raises as :func:`serve`."""
+    """Open the store; after a power cut it first takes back messages from its replica. Raises as :func:`serve`."""
     try:
         return open_store(settings.root)
     except StoreUnsettled:
@@ -97,7 +96,7 @@ def _open(settings: ServeSettings) -> MessageStore:
 
 
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
-    """Return what serves replicas, not started; None when there is no address for them. Raises ReadOnlyReplica."""
+    """Return the server of replicas, not started; None without an address for them. Raises ReadOnlyReplica."""
     if not settings.read_only:
         store.check_primary()
     if settings.ha_listen is None:
@@ -108,21 +107,21 @@ def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.Abs
 
 
 def _make_clock(settings: ServeSettings) -> None:
-    """Give a store for tests its clock, unless an earlier life of the server made it."""
+    """Give a store for tests its clock, unless an earlier run made it."""
     if settings.clock_factor is not None and not (settings.root / clock.FILE_NAME).exists():
         settings.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         clock.make(settings.root, factor=settings.clock_factor)
 
 
 def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
-    """Return what answers requests: the broker, behind what has to look at them first."""
+    """Return the handler of requests: the broker, with access checks and hooks for tests in front."""
     answering: Handler = broker.answer
     if settings.can_fail:
         answering = Failures(ClockSetting(answering).answer, settings.failures).answer
     if settings.read_only:
         answering = ReadOnly(broker.route, answering, broker.counters).answer
     if settings.acl_file is not None:
-        from rmqclient.broker.access.guard import Guard  # noqa: PLC0415 - what reads its file takes long to import
+        from rmqclient.broker.access.guard import Guard  # noqa: PLC0415 - the parser of its file takes long to import
 
         guard = Guard(settings.acl_file, broker.route, answering, broker.counters)
         guard.open()
@@ -131,18 +130,18 @@ def _guarded(broker: Broker, settings: ServeSettings) -> Handler:
 
 
 def _warn_of_open_doors(settings: ServeSettings) -> None:
-    """Say what other hosts can do, in a line for each kind of address."""
+    """Warn of what other hosts can do, in a line for each kind of address."""
     outside = [str(address) for address in settings.listen if not _is_loopback(address.host)]
     dangers = []
     if settings.acl_file is None:
-        dangers.append("whoever reaches it may read, write and delete everything (--acl)")
+        dangers.append("any client may read, write and delete everything (--acl)")
     if settings.tls.mode is not TlsMode.ENFORCING:
         dangers.append("messages may cross the network in the clear (--tls enforcing)")
     if outside and dangers:
         _log.warning("listening on %s: %s", ", ".join(outside), "; ".join(dangers))
     if settings.ha_listen is not None and not _is_loopback(settings.ha_listen.host):
         _log.warning(
-            "replicas may come to %s: it has neither TLS nor access keys, and whoever reaches it gets every message: "
+            "replicas connect to %s without TLS or access keys, so any host that reaches it gets every message: "
             "let only replicas through",
             settings.ha_listen,
         )
@@ -156,7 +155,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _allow_files() -> None:
-    """Take as many file descriptors as the process may have: each connection is one."""
+    """Raise the limit of file descriptors to the maximum: each connection takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(OSError, ValueError):
@@ -164,7 +163,7 @@ def _allow_files() -> None:
 
 
 class Server:
-    """The event loop's side of a server."""
+    """The event loop of a server."""
 
     def __init__(
         self,
@@ -184,17 +183,17 @@ class Server:
         self._tls = tls
         self._opened = Opened(settings.limits, broker.counters)
         self._answering = answering
-        is_guarded = answering != broker.answer  # what looks at every request must see every request
+        is_guarded = answering != broker.answer  # guards must see every request
         self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another store took the place of this one, which was a primary."""
+        """Whether this store, a primary, was replaced by another one."""
         return self._store.is_replica and not self._settings.read_only
 
     @property
     def is_moved(self) -> bool:
-        """Whether the directory of the store is another one now. Clients are answered no more, by whatever is there."""
+        """Whether the path of the store leads to another directory now, so that clients must not be answered."""
         try:
             self._store.check_usable()
         except StoreReplaced:
@@ -202,18 +201,18 @@ class Server:
         return False
 
     async def run(self, tell: Callable[[str], None]) -> None:
-        """Serve until a signal comes, and drain until a second one does; the broker is closed at the end."""
+        """Serve until a signal, drain until a second one, and close the broker."""
         try:
             await self._serve(tell)
         finally:
             await self._opened.end()
-            await asyncio.to_thread(self._broker.close)  # its threads hand their last answers to this loop
+            await asyncio.to_thread(self._broker.close)  # its threads pass their last answers to this loop
 
     async def _serve(self, tell: Callable[[str], None]) -> None:
-        told, told_again = _signals()
+        signalled, signalled_again = _signals()
         self._broker.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
-            when_parent_ends(told.set)
+            when_parent_ends(signalled.set)
         listener = Listener(self._opened, self._make, self._tls)
         try:
             addresses = [listener.listen(address) for address in self._settings.listen]
@@ -222,44 +221,44 @@ class Server:
             _collect_from_now_on()
             tell(ready_line(addresses, followed))
             self._manager.ready(f"serving at {', '.join(map(str, addresses))}")
-            await self._until(told)
+            await self._until(signalled)
         finally:
             listener.close()
-        await self._drain(told_again)
+        await self._drain(signalled_again)
 
-    async def _until(self, told: asyncio.Event) -> None:
-        """Wait for the end, or until another store took this one's place; tell the watchdog that this loop turns."""
-        while not told.is_set() and not self.is_replaced and not self.is_moved:
+    async def _until(self, signalled: asyncio.Event) -> None:
+        """Wait for a signal or the store's replacement; notify the watchdog meanwhile."""
+        while not signalled.is_set() and not self.is_replaced and not self.is_moved:
             self._manager.alive()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), min(self._manager.beat_interval_s or _REPLACED_S, _REPLACED_S))
+                await asyncio.wait_for(signalled.wait(), min(self._manager.beat_interval_s or _REPLACED_S, _REPLACED_S))
         self._manager.stopping("answering what was asked", self._settings.drain_s + _CLOSING_S)
 
     def _make(self, remote: Address) -> Connection:
         return Connection(self._answering, self._settings.advertise, self._opened, self._quick, remote)
 
-    async def _drain(self, told_again: asyncio.Event) -> None:
-        """Let answers leave for a bounded time, and end every connection."""
+    async def _drain(self, signalled_again: asyncio.Event) -> None:
+        """Send answers for a bounded time, then end every connection."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._settings.drain_s
         connections = self._opened.connections()
         for connection in connections:
             connection.stop_reading()
         self._broker.drain()
-        while loop.time() < until and not told_again.is_set():
+        while loop.time() < until and not signalled_again.is_set():
             if all(connection.is_idle for connection in connections):
                 break
             await asyncio.sleep(_LOOK_S)
 
 
 def _collect_from_now_on() -> None:
-    """Collect cycles that are made from now on; what the start has made stays, and no collection looks at it again."""
+    """Exclude the objects made at the start from garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 def ready_line(addresses: Sequence[Address], followed: Address | None = None) -> str:
-    """Return what a server prints when it can be used: its addresses, where replicas follow it, and its process."""
+    """Return the line of a ready server: its addresses, the address for replicas, and its process id."""
     ready: dict[str, object] = {"name_server": str(addresses[0]), "pid": os.getpid()}
     if len(addresses) > 1:
         ready["listens"] = [str(address) for address in addresses]
@@ -269,11 +268,11 @@ def ready_line(addresses: Sequence[Address], followed: Address | None = None) ->
 
 
 def _signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Return what is set by the first signal to end, and by the second; a third ends the process as it stands."""
+    """Return events for the first and the second signal to end; a third signal ends the process at once."""
     loop = asyncio.get_running_loop()
     first, second = asyncio.Event(), asyncio.Event()
 
-    def told() -> None:
+    def signalled() -> None:
         if first.is_set():
             second.set()
             for number in _SIGNALS:
@@ -281,5 +280,5 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
         first.set()
 
     for number in _SIGNALS:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, signalled)
     return first, second

@@ -1,4 +1,4 @@
-"""Settings: what a server is told when it starts."""
+"""Settings: the options of a server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rmqclient.broker.limits.limits import Limits
 from rmqclient.store.settings.replication import ASYNC, OnLost, Replication, Sync
 
 STORE = "the store"
-"""What clients are told instead of the path of the store: where it lies is nothing for the network."""
+"""Text that replaces the store's path in answers, because clients must not learn the path."""
 
 DEFAULT_ADDRESS = Address("127.0.0.1", 9876)
-"""Where a server listens unless it is told otherwise; the port is that of RocketMQ's name server."""
+"""Default address; the port is that of RocketMQ's name server."""
 
 
 class TlsMode(StrEnum):
-    """Which connections are taken; one port serves both kinds. [tls.server.mode]"""
+    """Accepted kinds of connections, on one port. [tls.server.mode]"""
 
     DISABLED = "disabled"  #: plain ones only
     PERMISSIVE = "permissive"  #: both, as the first byte says
@@ -27,17 +27,17 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """How TLS is spoken. Raises ValueError for a key without a certificate, and for files that are never read."""
+    """TLS options. Raises ValueError for a key without a certificate, and for files that would not be read."""
 
     mode: TlsMode = TlsMode.PERMISSIVE
     cert_file: Path | None = None
-    """Certificate and what signs it, PEM; without one a certificate is made that nobody has signed."""
+    """Certificate and its chain, PEM; default: generated, self-signed."""
 
     key_file: Path | None = None
     """Its private key, PEM, without a password; None if it is in ``cert_file``."""
 
     client_ca_file: Path | None = None
-    """Clients with TLS must show a certificate that one of these has signed."""
+    """Authorities, PEM; clients with TLS must have a certificate signed by one of them. None: no certificate needed."""
 
     def __post_init__(self) -> None:
         if self.key_file is not None and self.cert_file is None:
@@ -49,27 +49,27 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServeSettings:
-    """Where a server listens, and what it says of itself."""
+    """Options of a server."""
 
     root: Path
     listen: tuple[Address, ...] = (DEFAULT_ADDRESS,)
-    """Each of them answers the requests to a name server and those to a broker."""
+    """Addresses to listen on; each answers the requests of a name server and of a broker."""
 
     advertise: Address | None = None
-    """The address in routes and message ids; None for the one by which each connection came in."""
+    """The address in routes and message ids; None: the one that each client connected to."""
 
     ha_listen: Address | None = None
-    """Where replicas follow the log; None for nowhere."""
+    """Address for replicas that follow the log; None: replicas are not served."""
 
     replication: Replication = ASYNC
-    """What sends wait for while replicas follow the log."""
+    """What a send waits for while replicas follow the log."""
 
     replica: Address | None = None
-    """Where a replica answers reads; routes name it, and clients that are far behind are sent there. None: nowhere.
+    """Address of a replica that answers reads: routes have it, and clients that are far behind are sent there.
     [slaveReadEnable]"""
 
     memory_percent: int = 40
-    """How much of the host's memory a client may be behind before that. [accessMessageInMemoryMaxRatio]"""
+    """Bytes of log, in per cent of the host's memory, that count as far behind. [accessMessageInMemoryMaxRatio]"""
 
     broker_name: str = "broker-a"
     cluster_name: str = "DefaultCluster"
@@ -77,37 +77,37 @@ class ServeSettings:
     """Whether a message to a new topic makes it, as with a broker's ``autoCreateTopicEnable``."""
 
     read_only: bool = False
-    """Refuse whatever would write a message, a topic or a setting."""
+    """Whether requests that write are refused."""
 
     sync: bool = False
-    """Answer a message when it is on the disk, as with a broker's ``flushDiskType=SYNC_FLUSH``."""
+    """Whether a send waits until its message is on disk, as with a broker's ``flushDiskType=SYNC_FLUSH``."""
 
     drain_s: float = 5.0
-    """How long a server that ends waits for answers that are under way."""
+    """Seconds for which an ending server waits for answers under way."""
 
     limits: Limits = field(default_factory=Limits)
-    """How much clients may take."""
+    """Limits on clients."""
 
     tls: TlsSettings = TlsSettings()
 
     acl_file: Path | None = None
-    """Access keys and what they may do; None lets everybody do everything."""
+    """File of access keys and permissions; None: every client may do everything."""
 
     failures: tuple[str, ...] = ()
-    """Requests that fail, for tests: see :mod:`rmqclient.broker.life.failures`."""
+    """For tests: requests that fail (:mod:`rmqclient.broker.life.failures`)."""
 
     can_fail: bool = False
-    """Whether requests may be told to fail; only for a store that is removed with its server."""
+    """For tests: whether clients may make requests fail; only with a store that is removed with its server."""
 
     clock_factor: int | None = None
-    """How many seconds pass in a real one, by a clock that tests can move; None for the clock of the host.
+    """For tests: seconds of the store's clock for each real second; None: the host's clock.
 
-    Only for a store that is removed with its server: see :mod:`rmqclient.store.clock`."""
+    Only with a store that is removed with its server (:mod:`rmqclient.store.clock`)."""
 
     die_with_parent: bool = False
-    """End when the process that started the server has ended."""
+    """Whether the server ends with the process that started it."""
 
 
 def replication_of(wait_for: str, on_lost: str, followers: int, timeout_ms: int) -> Replication:
-    """Return what sends wait for, by the words of a command. Raises ValueError for numbers that cannot be."""
+    """Return the settings of replication from a command's options. Raises ValueError for invalid numbers."""
     return Replication(Sync(wait_for), OnLost(on_lost), followers, timeout_ms)

@@ -20,13 +20,12 @@ A file of JSON, with the names of RocketMQ's ``plain_acl.yml``::
 
 ``DENY`` stands for every permission that is left out. Clients of a white address need no signature.
 
-What is kept of a secret. A signature is HMAC-SHA1 with the secret, so whoever checks it needs the secret or a key that
-makes the same signatures; a salted hash, as of a password, cannot do that. HMAC itself begins with the SHA-1 of a key
-that is longer than 64 bytes, so of such a secret the file has this hash only (``hashedSecretKey``), and its text is
-nowhere on the server. ``rmq serve --make-key`` makes secrets that long. **The hash still signs**: who reads the file
-can ask in the name of its accounts, but cannot learn the text, which may open other doors. So the file must be readable
-by the server alone, and a warning says when it is not. A shorter secret, one that other brokers already have, stands as
-``secretKey`` in clear, as in RocketMQ's file.
+A signature is HMAC-SHA1 with the secret, so checking one takes the secret or an equivalent key; a salted hash, as of a
+password, cannot do it. HMAC replaces a key longer than 64 bytes by its SHA-1. For such a secret the file has this hash
+only (``hashedSecretKey``), and the secret itself is nowhere on the server. ``rmq serve --make-key`` makes secrets that
+long. **The hash still signs**: a reader of the file can send requests as its accounts, but cannot learn the secret,
+which may be used elsewhere. So only the server may be able to read the file; otherwise it logs a warning. A shorter
+secret, one that other brokers already have, stands as ``secretKey`` in clear, as in RocketMQ's file.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class _File(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One access key. No text of this object shows what signs."""
+    """One access key. Its ``repr`` does not show the secret."""
 
     access_key: str
     signing_key: bytes = field(repr=False)
@@ -85,7 +84,7 @@ class Account:
 
     @property
     def has_rules(self) -> bool:
-        """Whether a topic or a group is named. An administrator without rules may do everything."""
+        """Whether rules name a topic or a group. An administrator without rules may do everything."""
         return bool(self.topics or self.groups)
 
 

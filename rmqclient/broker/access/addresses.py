@@ -29,7 +29,7 @@ _PART: Final = re.compile(r"\*|[0-9]{1,3}|([0-9]{1,3})-([0-9]{1,3})")
 
 
 def matching(patterns: Iterable[str]) -> Matches:
-    """Return what tells whether an address is one of the patterns. Raises ValueError for what is no pattern."""
+    """Return a predicate: does an address match one of the patterns? Raises ValueError for an invalid pattern."""
     found = [match for pattern in patterns for match in _alternatives(pattern)]
     return lambda host: any(match(host) for match in found)
 

@@ -1,7 +1,7 @@
 """Guard: checks the signature and the permissions of each request before a handler sees it. [PlainPermissionManager]
 
-A denied request is answered as a broker of 4.9 does it: SYSTEM_ERROR, and a text that begins with the name of Java's
-exception, by which clients of RocketMQ and this library's own tell it apart.
+A denied request is answered as a 4.9 broker does: SYSTEM_ERROR, and a text that begins with the name of Java's
+exception, by which clients recognize it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = Log(__name__)
 
 _DENIED: Final = "org.apache.rocketmq.acl.common.AclException"
 _LOOK_S: Final = 5.0
-"""How often the file is looked at, as RocketMQ does it. [AclFileWatchService]"""
+"""Seconds between two checks of the file for changes. [AclFileWatchService]"""
 
 
 class Denied(Exception):
@@ -83,7 +83,7 @@ class Guard:
         return self._handler(request)
 
     def _check(self, request: Request) -> Account | None:
-        """Return the account whose rules hold for what a handler finds; None when the client may do everything."""
+        """Return the account whose rules a handler has to check; None if the client may do everything."""
         host = request.peer.remote.host
         if self._accounts.is_white(host):
             return None
@@ -102,7 +102,7 @@ class Guard:
         return account
 
     def _check_topic(self, account: Account, client: Address, code: int, topic: str, *, writes: bool) -> None:
-        """Check what a handler has found, in any thread. Raises AnswerError."""
+        """Check a topic that a handler has found. For any thread. Raises AnswerError."""
         try:
             _check_need(need_of_topic(topic, Permission.PUB if writes else Permission.SUB), account, code)
         except Denied as denied:
@@ -154,7 +154,7 @@ def _check_need(need: Need, account: Account, code: int) -> None:
 
 
 def _has(account: Account, need: Need) -> bool:
-    """Return whether an account has a permission. No default opens a topic in which messages of all topics stand."""
+    """Return whether an account has a permission. Defaults do not apply to topics that hold messages of all topics."""
     if need.kind is Kind.SERVER:
         return account.is_admin
     if need.kind is Kind.GROUP:

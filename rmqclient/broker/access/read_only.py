@@ -1,4 +1,4 @@
-"""Read-only: a server that changes nothing refuses what would, before any handler sees it."""
+"""Read-only: refuses requests that write, before any handler sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 
 class ReadOnly:
-    """Stands in front of the handlers. ``route_of`` returns the route of a code; None for one that has none."""
+    """Stands in front of the handlers. ``route_of`` returns the route of a code, or None."""
 
     def __init__(self, route_of: Callable[[int], Route | None], handler: Handler, counters: Counters) -> None:
         self._route_of = route_of
@@ -24,7 +24,7 @@ class ReadOnly:
         self._counters = counters
 
     def answer(self, request: Request) -> Frame | None:
-        """Refuse a request that writes, and take the commit out of a pull."""
+        """Refuse a request that writes, and clear the commit flag of a pull."""
         route = self._route_of(request.code)
         if route is not None and route.writes:
             text = f"the server was started with --read-only: {route.code.name} ({request.code}) would write"

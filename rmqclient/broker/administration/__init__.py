@@ -1,16 +1,16 @@
-"""Administration: what RocketMQ's tools ask a broker, and change in it. [AdminBrokerProcessor of 4.9.7]
+"""Administration: requests of RocketMQ's tools. [AdminBrokerProcessor of 4.9.7]
 
 ====================  ==================================================================================
 ``room``              all of it, as one room
 ``topic_commands``    topics: made, changed, deleted, listed, how many messages they have
 ``group_commands``    groups: their settings, what they subscribe to
-``consumption``       how far groups are, and which groups consume a topic
-``progress``          the figures of that, out of the store
-``connections``       who is connected: consumers and producers, local ones too
+``consumption``       progress of groups, and which groups consume a topic
+``progress``          reads the progress of groups from the store
+``connections``       connected consumers and producers, local ones too
 ``resets``            moving a group to a time, an offset, or where another group is
-``relays``            questions to a consumer, handed on over its connection
+``relays``            requests to a consumer, forwarded over its connection
 ``rates``             messages per second, minute, hour and day
-``broker_info``       what the broker does; cleaning up
-``broker_settings``   how the broker was started
+``broker_info``       statistics of the broker; cleaning up
+``broker_settings``   the settings that the broker was started with
 ====================  ==================================================================================
 """

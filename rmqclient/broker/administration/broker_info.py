@@ -1,7 +1,7 @@
-"""Broker info: what the broker does at the moment, its statistics, and cleaning up.
+"""Broker info: statistics of the broker, and cleaning up.
 
-The keys are those of a broker of 4.9, and where 5.x spells them in another way, those too. RocketMQ's exporter wants
-all of them, so what has no meaning here is told as by a broker that has nothing to tell.
+The keys are those of 4.9, and also those of 5.x where the spelling differs. RocketMQ's exporter needs all of them, so a
+key without a meaning here has the value that an idle broker gives.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NOTHING_WAITS = {
     **{f"{pool}ThreadPoolQueueCapacity": "0" for pool in ("send", "pull", "query")},
     "EndTransactionQueueSize": "0",
 }
-"""The loop answers a request when it comes, so none stands in a queue."""
+"""Requests are handled as they arrive, so their queues are always empty."""
 
 _NOT_COUNTED = {
     "getMissTps": "0.0 0.0 0.0",
     "getMessageEntireTimeMax": "0",
     "putMessageEntireTimeMax": "0",
-    "putMessageDistributeTime": "null",  # as brokers of 5.x tell it
-    "remainTransientStoreBufferNumbs": str(2**31 - 1),  # as a broker without such buffers tells it
+    "putMessageDistributeTime": "null",  # the value of a 5.x broker
+    "remainTransientStoreBufferNumbs": str(2**31 - 1),  # the value of a broker without such buffers
 }
 
 
@@ -47,7 +47,7 @@ class BrokerInfo:
         self._is_read_only = read_only
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about the broker. What is told of it as a whole names no topic and no group."""
+        """Declare requests about the broker. Those about the whole broker need no permission for a topic or group."""
         yield Route(RequestCode.CLEAN_UNUSED_TOPIC, _nothing_to_do, needs=ADMINISTRATOR, writes=True)
         yield Route(RequestCode.GET_BROKER_RUNTIME_INFO, self._tell, needs=NOTHING, writes=False, slow=True)
         yield Route(RequestCode.VIEW_BROKER_STATS_DATA, self._stats, needs=_of_stats, writes=False, slow=True)
@@ -111,15 +111,15 @@ class BrokerInfo:
         }
 
     def _of_delays(self) -> dict[str, str]:
-        """How far the delivery of each delay level is, and how far its queue goes."""
+        """Return for each delay level the offset of delivery and the end of its queue."""
         topics = self._store.topics
         queues = topics.queues(SCHEDULE_TOPIC) if SCHEDULE_TOPIC in topics else []
-        told = {}
+        offsets = {}
         for queue in queues:
             level, end = queue.queue_id + 1, topics.max_offset(queue)
             if end:
-                told[f"scheduleMessageOffset_{level}"] = f"{self._store.schedule.next_offset(level)},{end}"
-        return told
+                offsets[f"scheduleMessageOffset_{level}"] = f"{self._store.schedule.next_offset(level)},{end}"
+        return offsets
 
     def _earliest_ms(self, begin: int, end: int) -> int:
         try:
@@ -144,7 +144,7 @@ class BrokerInfo:
         return request.success(found.encode())
 
     def _clean(self, request: Request) -> Frame:
-        """Remove the files whose time has come, as the housekeeper does by itself."""
+        """Remove expired files now, as the housekeeper does on its schedule."""
         if self._is_read_only:
             return request.failure(ResponseCode.NO_PERMISSION, "this server is for reading only")
         while self._store.retention.clean(requested=True):
@@ -153,7 +153,7 @@ class BrokerInfo:
 
 
 def _of_stats(request: Request) -> Iterator[Need]:
-    """Return what the rates of a topic or a group need; those of the whole broker need nothing."""
+    """Yield what the rates of a topic or a group need; those of the whole broker need nothing."""
     name, key = request.fields["statsName"], request.fields["statsKey"]
     if name == "TOPIC_PUT_NUMS":
         yield need_of_topic(key, ANY)
@@ -162,7 +162,7 @@ def _of_stats(request: Request) -> Iterator[Need]:
 
 
 def _nothing_to_do(request: Request) -> Frame:
-    """Answer the cleaning of topics without files: a deleted topic leaves nothing that retention does not remove."""
+    """Accept the cleaning of unused topics: retention removes what a deleted topic leaves."""
     return request.success()
 
 

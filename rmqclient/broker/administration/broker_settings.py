@@ -1,7 +1,7 @@
-"""Broker settings: how the server was started, in the names of a broker's settings. [BrokerConfig, MessageStoreConfig]
+"""Broker settings: the server's options under the names of a broker's. [BrokerConfig, MessageStoreConfig]
 
-Only what is true here is told. Nothing can be changed while the server runs. A broker takes any line without a word;
-this server refuses it. Access keys cannot be changed by requests either, and are refused with the codes of 4.9.
+Only settings that exist here are listed. None can change while the server runs: a broker silently accepts any line,
+this server refuses it. Requests cannot change access keys either; they are refused with the codes of 4.9.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CODES_OF_KEYS: Final[Mapping[int, ResponseCode]] = {
     RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED,
 }
-"""What a broker of 4.9 answers when keys could not be changed, by the request."""
+"""Request code → the code that a 4.9 broker answers if it could not change access keys."""
 
 
 class BrokerSettings:
@@ -34,7 +34,7 @@ class BrokerSettings:
         self._version = DataVersion(0, clock.wall_ms()).encode().decode()
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about settings. They are options of the server, and none of them is a secret."""
+        """Declare requests about settings. They are options of the server; none of them is a secret."""
         yield Route(RequestCode.GET_BROKER_CONFIG, self._tell, needs=NOTHING, writes=False)
         yield Route(RequestCode.UPDATE_BROKER_CONFIG, self._refuse, needs=ADMINISTRATOR, writes=True)
         for code in _CODES_OF_KEYS:
@@ -43,7 +43,7 @@ class BrokerSettings:
     def _tell(self, request: Request) -> Frame:
         config, settings = self._store.config, self._settings
         host, port = request.peer.local
-        told: dict[str, object] = {
+        values: dict[str, object] = {
             "autoCreateSubscriptionGroup": True,
             "autoCreateTopicEnable": settings.auto_create_topics,
             "brokerClusterName": settings.cluster_name,
@@ -75,7 +75,7 @@ class BrokerSettings:
             "transactionCheckMax": config.transactions.check_max,
             "transactionTimeOut": config.transactions.timeout_ms,
         }
-        return request.success(_lines(told), version=self._version)
+        return request.success(_lines(values), version=self._version)
 
     def _refuse(self, request: Request) -> Frame:
         keys = ", ".join(_keys_of_lines(request.body)[:5])[:200]

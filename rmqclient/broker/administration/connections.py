@@ -1,4 +1,4 @@
-"""Connections: who is connected, by group. Local members are told, too, as clients of the language PYTHON."""
+"""Connections: connected clients by group. Local members are listed too, with the language PYTHON."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import HALF_TOPIC, MemberInfo, MessageStore
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
-"""What stands for the connection of a local member: it has none."""
+"""Address listed for a local member, which has no connection."""
 
 
 class LocalMembers:
-    """The members of groups in processes of this host, without those that the server holds seats for."""
+    """Members of groups in processes of this host, without the remote members that the server has seats for."""
 
     def __init__(self, store: MessageStore, clients: Clients) -> None:
         self._backend = LocalBackend(store, owns_store=False)
         self._clients = clients
 
     def of_group(self, group: str) -> list[MemberInfo]:
-        """Return the local members of a group; one that consumes several topics is there for each of them."""
+        """Return the local members of a group; one that consumes several topics occurs once for each of them."""
         remote = {stored_client(each.client_id) for each in self._clients.consumers(group)}
         return [member for member in self._backend.consumers(stored_group(group)) if member.client_id not in remote]
 
@@ -54,7 +54,7 @@ class LocalMembers:
         return {group_and_member(member.group)[0] for member in self._backend.consumers() if member.topic == topic}
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
-        """Return what local members of a group want, by topic."""
+        """Return the subscriptions of local members of a group, by topic."""
         return {member.topic: Subscription(member.topic, _expression(member)) for member in self.of_group(group)}
 
     def producers(self) -> dict[str, list[str]]:
@@ -67,14 +67,14 @@ class LocalMembers:
 
 
 class Connections:
-    """Answers who is connected. On the thread of the event loop: what it looks at is in memory."""
+    """Answers requests about connected clients. Runs on the event loop's thread, because all data is in memory."""
 
     def __init__(self, clients: Clients, local: LocalMembers) -> None:
         self._clients = clients
         self._local = local
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about clients. Groups of producers have no permissions: administrators see them."""
+        """Declare requests about clients. Producer groups have no permissions, so only administrators see them."""
         yield Route(RequestCode.GET_CONSUMER_CONNECTION_LIST, self._consumers, needs=of_group(), writes=False)
         yield Route(RequestCode.GET_PRODUCER_CONNECTION_LIST, self._producers, needs=ADMINISTRATOR, writes=False)
         yield Route(RequestCode.GET_ALL_PRODUCER_INFO, self._all_producers, needs=ADMINISTRATOR, writes=False)
@@ -93,14 +93,14 @@ class Connections:
         subscriptions = {**self._local.subscriptions(group), **self._clients.subscriptions(group)}
         first = remote[0] if remote else None
         is_broadcast = first.is_broadcast if first else any(group_and_member(each.group)[1] for each in local)
-        told = ConsumerConnection(
+        connected = ConsumerConnection(
             (*map(_connection, remote), *_local_connections({member.client_id for member in local})),
             {topic: subscriptions[topic] for topic in sorted(subscriptions)},
             first.consume_type if first else ConsumeType.CONSUME_PASSIVELY,
             MessageModel.BROADCASTING if is_broadcast else MessageModel.CLUSTERING,
             first.consume_from if first else ConsumeFrom.CONSUME_FROM_FIRST_OFFSET,
         )
-        return request.success(told.encode())
+        return request.success(connected.encode())
 
     def _producers(self, request: Request) -> Frame:
         group = request.fields["producerGroup"]
@@ -130,17 +130,17 @@ class Connections:
         return request.success(ProducerTable(groups).encode())
 
     def _subscription(self, request: Request) -> Frame:
-        """Answer what a group wants of a topic, as 5.x asks. [QuerySubscriptionResponseBody]"""
+        """Answer a group's subscription to a topic, in the form of 5.x. [QuerySubscriptionResponseBody]"""
         group, topic = request.fields["group"], request.fields.get("topic", "")
         found = self._clients.subscription(group, topic) or self._local.subscriptions(group).get(topic)
-        told: dict[str, object] = {"group": group, "topic": topic}
+        body: dict[str, object] = {"group": group, "topic": topic}
         if found is not None:
-            told["subscriptionData"] = found.to_json()
-        return request.success(fastjson.write(told))
+            body["subscriptionData"] = found.to_json()
+        return request.success(fastjson.write(body))
 
 
 def subscribed(clients: Clients, local: LocalMembers, group: str) -> set[str]:
-    """Return the topics that members of a group consume at the moment; for the thread of the event loop."""
+    """Return the topics that members of a group consume now; for the thread of the event loop."""
     return {*clients.subscriptions(group), *local.topics(group)}
 
 

@@ -1,6 +1,6 @@
-"""Consumption: how far groups are, which groups consume a topic, and moving a group.
+"""Consumption: progress of groups, which groups consume a topic, and moving a group.
 
-What members are connected is noted on the thread of the event loop; a thread of the pool then looks at the store.
+The event loop's thread notes the connected members; a thread of the pool then reads the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AnswerLater = Callable[[Handler, Request], None]
 
 
 class Consumption:
-    """Answers how far groups are."""
+    """Answers requests about the progress of groups."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Consumption:
         self._answer_later = answer_later
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about the progress of groups."""
+        """Declare requests about the progress of groups."""
         yield Route(RequestCode.GET_CONSUME_STATS, self._group, needs=of_topic_and_group(), writes=False)
         yield Route(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, self._consuming, needs=of_topic(ANY), writes=False)
         yield Route(RequestCode.GET_BROKER_CONSUME_STATS, self._all, needs=ADMINISTRATOR, writes=False, slow=True)
@@ -63,7 +63,7 @@ class Consumption:
         self._answer_later(lambda asked: self._stats(asked, wanted), request)
 
     def _stats(self, request: Request, wanted: set[str]) -> Frame:
-        """How far a group is in one topic, or in all those with an offset that it still consumes, if anyone does."""
+        """Answer a group's progress in one topic, or in all topics with an offset that it still consumes."""
         group, topic = request.fields["consumerGroup"], request.fields.get("topic")
         offsets = self._progress.offsets(group)
         if topic:
@@ -86,7 +86,7 @@ class Consumption:
         return request.success(GroupList(tuple(sorted(groups))).encode())
 
     def _all(self, request: Request) -> Frame:
-        """How far every group is in each topic; with ``isOrder`` only in topics that are ordered."""
+        """Answer every group's progress in each topic; with ``isOrder`` only in ordered topics."""
         only_ordered, version = request.fields["isOrder"], request.frame.version
         stats: list[dict[str, tuple[ConsumeStats, ...]]] = []
         stored, now = self._progress.all_offsets(), self._rates.sample()
@@ -99,8 +99,8 @@ class Consumption:
             ]
             stats.append({group: tuple(found)})
         behind = self._progress.behind(one for entry in stats for ones in entry.values() for one in ones)
-        told = ConsumeStatsList(tuple(stats), str(request.peer.local), behind)
-        return request.success(told.encode(as_fastjson=True))
+        body = ConsumeStatsList(tuple(stats), str(request.peer.local), behind)
+        return request.success(body.encode(as_fastjson=True))
 
     def _is_ordered(self, topic: str) -> bool:
         config = self._topics.config(topic)

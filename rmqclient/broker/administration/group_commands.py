@@ -1,6 +1,6 @@
-"""Group commands: what administrators say about groups. [SubscriptionGroupManager]
+"""Group commands: settings of groups. [SubscriptionGroupManager]
 
-A group of local workers is listed with RocketMQ's defaults, although nobody said anything about it.
+A group of local workers without settings is listed with RocketMQ's defaults.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = Log(__name__)
 
 
 class GroupCommands:
-    """Answers what tools ask about the settings of groups."""
+    """Answers requests about the settings of groups."""
 
     def __init__(self, store: MessageStore, settings: GroupSettings, progress: Progress) -> None:
         self._backend = LocalBackend(store, owns_store=False)
@@ -33,7 +33,7 @@ class GroupCommands:
         self._progress = progress
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about groups. Names and settings of groups are told, as those of topics are."""
+        """Declare requests about groups. Like those of topics, their names and settings need no permission."""
         for code, change in (
             (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self._update),
             (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self._update_many),
@@ -71,7 +71,7 @@ class GroupCommands:
         return request.success(found.encode())
 
     def _delete(self, request: Request) -> Frame:
-        """Forget what was said about a group and, if the tool wants that and nobody runs it, where it stands."""
+        """Delete a group's settings and, if asked to and if it has no members, its offsets."""
         fields = request.fields
         group = fields["groupName"]
         self._settings.delete(group)

@@ -1,7 +1,7 @@
-"""Progress: how far groups are, out of the store, for local and remote members alike.
+"""Progress: reads the progress of groups from the store, for local and remote members alike.
 
-A broadcast group of local members keeps its offsets by member, under ``group|member``. A broker knows no offsets of
-such a group, and none are told.
+A broadcast group of local members keeps its offsets by member, under ``group|member``. A broker has no offsets of such
+a group, so these are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmqclient.store.errors import MessageExpired, StoreCorrupt, UnknownTopic
 
 
 class Progress:
-    """Reads how far groups are. For threads: it looks at every queue that any group ever had."""
+    """Reads the progress of groups. For threads of the pool: it looks at every queue that any group ever had."""
 
     def __init__(self, store: MessageStore, topics: Topics, broker_name: str) -> None:
         self._store = store
@@ -45,27 +45,27 @@ class Progress:
         return sorted({group for group, queue, _ in self._committed() if queue.topic == topic})
 
     def stats(self, topics: Mapping[str, Mapping[int, int]], rate: float, version: int) -> ConsumeStats:
-        """Return how far a group is with these offsets; ``rate`` is in messages per second.
+        """Return a group's progress with these offsets; ``rate`` is in messages per second.
 
-        Every queue that consumers see is there; without an offset the group is at 0 in it. A tool of 5.x, by its
-        ``version``, subtracts the offset from how far the group has pulled, so it is told that these are the same.
+        It has every queue that consumers see; without an offset the group is at 0. A tool of 5.x, by its ``version``,
+        subtracts the offset from the pull offset, so both are given as the same number.
         """
         queues: dict[MessageQueue, QueueProgress] = {}
         for topic, offsets in topics.items():
             for queue in self.readable(topic):
                 at = offsets.get(queue.queue_id, 0)
-                told = queue._replace(broker_name=self._broker_name)
+                key = queue._replace(broker_name=self._broker_name)
                 pulled = at if version >= FIRST_OF_5 else None
-                queues[told] = QueueProgress(self._max_offset(queue), at, self.stored_at(queue, at - 1), pulled)
+                queues[key] = QueueProgress(self._max_offset(queue), at, self.stored_at(queue, at - 1), pulled)
         return ConsumeStats(queues, rate)
 
     def readable(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that consumers see; none for an unknown topic."""
+        """Return the queues of a topic that consumers see; empty for an unknown topic."""
         config = self._topics.config(topic)
         return [MessageQueue(topic, queue_id) for queue_id in range(config.read_queue_count if config else 0)]
 
     def stored_at(self, queue: MessageQueue, queue_offset: int) -> int:
-        """Return when a message was stored, in ms since 1970; 0 without one, -1 for one that was removed."""
+        """Return when a message was stored, in ms since 1970; 0 if there is no message, -1 if it was removed."""
         if not 0 <= queue_offset < self._max_offset(queue):
             return 0
         try:
@@ -88,7 +88,7 @@ class Progress:
             )
 
     def behind(self, stats: Iterable[ConsumeStats]) -> int:
-        """Return how many messages are not consumed yet, in all these queues."""
+        """Return the number of messages not yet consumed, in all these queues."""
         return sum(max(0, each.broker_offset - each.consumer_offset) for one in stats for each in one.queues.values())
 
     def _committed(self) -> Iterator[tuple[str, MessageQueue, int]]:

@@ -1,7 +1,7 @@
-"""Rates: how many messages came and were finished, per second, minute, hour and day. [BrokerStatsManager]
+"""Rates: messages stored and finished per second, minute, hour and day. [BrokerStatsManager]
 
-They are differences of offsets in shared memory, so what local processes send and finish counts, too. One thread notes
-the offsets every 10 s; sums of an hour are exact to ten minutes, those of a day to an hour.
+They are differences of offsets in shared memory, so messages of local processes count, too. One thread samples the
+offsets every 10 s. Sums of an hour are exact to ten minutes, those of a day to an hour.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SAMPLE_S: Final = 10.0
 
 FIRST_OF_5: Final = 413
-"""Version of 5.0.0: a tool since then wants some figures more. [MQVersion]"""
+"""Version number of 5.0.0. Tools from it on ask for more figures. [MQVersion]"""
 
 _WINDOWS: Final = ((SAMPLE_S, 6), (600.0, 6), (3_600.0, 24))
-"""Seconds between two samples and how many are looked back at: a minute, an hour, a day."""
+"""Seconds between two samples, and the number of samples kept: for a minute, an hour and a day."""
 
 
 class Offsets(NamedTuple):
-    """Where queues end and groups stand at one time, by queue slot and by slot of group and queue."""
+    """Offsets at one time, by queue slot and by slot of group and queue."""
 
     at_s: float
     """Monotonic seconds."""
@@ -39,7 +39,7 @@ class Offsets(NamedTuple):
 
 
 class Rates:
-    """Counts messages from the begin of a server on. Methods may be called by any thread."""
+    """Counts messages from the server's start. Safe for threads."""
 
     def __init__(self, store: MessageStore) -> None:
         self.began_ms = clock.wall_ms()
@@ -65,63 +65,63 @@ class Rates:
         self._thread.join()
 
     def put(self, topic: str) -> BrokerStats | None:
-        """Return how many messages came to a topic; None when none did since the server began."""
+        """Return the rates of messages stored in a topic; None if there were none since the start."""
         queues = self._slots_of_topic(topic)
         return self._stats(lambda sample: _sum(sample.ends, queues))
 
     def put_in_all(self) -> BrokerStats | None:
-        """Return how many messages came to all topics; None when none did since the server began."""
+        """Return the rates of messages stored in all topics; None if there were none since the start."""
         return self._stats(lambda sample: sum(sample.ends))
 
     def taken_in_all(self) -> BrokerStats | None:
-        """Return how many messages all groups finished; None when they did not since the server began."""
+        """Return the rates of messages that all groups finished; None if there were none since the start."""
         return self._stats(lambda sample: sum(sample.committed))
 
     def taken(self, topic: str, group: str, now: Offsets | None = None) -> BrokerStats | None:
-        """Return how many messages of a topic a group finished; None when it did not since the server began.
+        """Return the rates of messages of a topic that a group finished; None if there were none since the start.
 
-        ``now`` saves a look at all offsets, for who asks about many groups.
+        Pass one sample as ``now`` to several calls, so that each does not take its own.
         """
         slots = self._slots_of_group(group, topic)
         return self._stats(lambda sample: _sum(sample.committed, slots), now)
 
     def put_per_second_of(self, topic: str) -> float:
-        """Return how many messages come to a topic per second, over the last minute."""
+        """Return the messages per second stored in a topic, over the last minute."""
         found = self.put(topic)
         return found.minute.per_second if found else 0.0
 
     def consume_tps(self, group: str, topic: str, now: Offsets | None = None) -> float:
-        """Return how many messages of a topic a group finishes per second, over the last minute; ``now`` as above."""
+        """Return the messages per second of a topic that a group finished, over the last minute. ``now`` as above."""
         found = self.taken(topic, group, now)
         return found.minute.per_second if found else 0.0
 
     def put_per_second(self) -> list[float]:
-        """Return how many messages come per second, over 10 s, a minute and ten minutes."""
+        """Return the messages per second stored, over 10 s, a minute and ten minutes."""
         return self._per_second(lambda sample: sum(sample.ends))
 
     def taken_per_second(self) -> list[float]:
-        """Return how many messages all groups finish per second, over 10 s, a minute and ten minutes."""
+        """Return the messages per second that all groups finished, over 10 s, a minute and ten minutes."""
         return self._per_second(lambda sample: sum(sample.committed))
 
     def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return messages that came until yesterday's midnight and until today's, and the same of finished ones.
+        """Return the messages stored until yesterday's midnight and until today's, and the same of finished ones.
 
-        They count from the server's begin, as :meth:`puts` and :meth:`takes` do.
+        They count from the server's start, as :meth:`puts` and :meth:`takes` do.
         """
         with self._lock:
             (put_before, taken_before), (put, taken) = self._mornings
         return (put_before, put), (taken_before, taken)
 
     def puts(self) -> int:
-        """Return how many messages came since the server began."""
+        """Return the number of messages stored since the start."""
         return max(0, sum(self.sample().ends) - sum(self._first.ends))
 
     def put_bytes(self) -> int:
-        """Return how many bytes of records came since the server began."""
+        """Return the bytes of records stored since the start."""
         return self._store.state.published_to - self._first_byte
 
     def takes(self) -> int:
-        """Return how many messages groups finished since the server began."""
+        """Return the number of messages that groups finished since the start."""
         return max(0, sum(self.sample().committed) - sum(self._first.committed))
 
     def _run(self) -> None:
@@ -129,7 +129,7 @@ class Rates:
             self.note()
 
     def note(self) -> None:
-        """Note the offsets as they are now."""
+        """Keep a sample of the offsets."""
         sample = self.sample()
         with self._lock:
             for (interval_s, _), samples in zip(_WINDOWS, self._samples, strict=True):
@@ -140,7 +140,7 @@ class Rates:
                 self._mornings = [self._mornings[1], (self.puts(), self.takes())]
 
     def sample(self) -> Offsets:
-        """Look at all offsets."""
+        """Read all offsets."""
         groups = self._store.groups
         ends, committed = self._store.topics.max_offsets(), groups.column("committed_offset")
         return Offsets(time.monotonic(), array("Q", ends), array("Q", committed))
@@ -176,7 +176,7 @@ def _sum(values: array[int], slots: Collection[int]) -> int:
 
 
 def _item(count: int, seconds: float) -> StatsItem:
-    """A number over some time; a group that was moved back has finished nothing."""
+    """Return a count over some seconds. A negative count, of a group that was moved back, is 0."""
     from rmqclient.remoting.bodies import StatsItem  # noqa: PLC0415 - only tools ask
 
     count = max(0, count)

@@ -1,7 +1,6 @@
-"""Relays: questions to one consumer, handed on over its connection; its answer is handed back as it is.
+"""Relays: requests of tools to one consumer, forwarded over its connection. Its answer is returned unchanged.
 
-A local consumer has no connection. What the shared file knows of it is told in its name, and it takes no messages on
-demand.
+A local consumer has no connection. The server answers for it from shared memory, and it takes no messages on demand.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from rmqclient.remoting.table import response
 from rmqclient.store import MemberInfo, MessageQueue, MessageStore, TagSet, parse_offset_id
 
 TIMEOUT_S: Final = 10.0
-"""How long a consumer may take to answer. [Broker2Client.callClient]"""
+"""Seconds within which a consumer has to answer. [Broker2Client.callClient]"""
 
 _LEAST_VERSION: Final = 62
-"""The first version that answers these questions. [V3_1_8_SNAPSHOT]"""
+"""Number of the first version that answers these requests. [V3_1_8_SNAPSHOT]"""
 
 _MOST_RECORD_BYTES: Final = 16 << 20
 
 
 class Relays:
-    """Asks consumers. On the thread of the event loop."""
+    """Forwards requests to consumers. For the thread of the event loop."""
 
     def __init__(self, store: MessageStore, clients: Clients, local: LocalMembers, broker_name: str) -> None:
         self._store = store
@@ -43,7 +42,7 @@ class Relays:
         self._broker_name = broker_name
 
     def routes(self) -> Iterable[Route]:
-        """Declare what is handed on to a consumer. Nobody waits for its answer."""
+        """Declare the forwarded requests. No thread waits for the consumer's answer."""
         yield Route(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running, needs=of_group(), writes=False)
         yield Route(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume, needs=ADMINISTRATOR, writes=False)
         yield Route(
@@ -64,7 +63,7 @@ class Relays:
         return None
 
     def _consume(self, request: Request) -> Frame | None:
-        """Give a message to a consumer, whatever its place and whoever had it before."""
+        """Have a consumer handle a message, whatever its queue and whichever member had it before."""
         fields = request.fields
         group, client_id = fields["consumerGroup"], fields.get("clientId", "")
         if any(member.client_id == client_id for member in self._local.of_group(group)):
@@ -78,7 +77,7 @@ class Relays:
         return None
 
     def _status(self, request: Request) -> Frame | None:
-        """Ask every member of a group, or one, how far it is in a topic."""
+        """Ask every member of a group, or one, for its progress in a topic."""
         fields = request.fields
         topic, group, wanted = fields["topic"], fields["group"], fields.get("clientAddr") or None
         members = [each for each in self._clients.consumers(group) if wanted in (None, each.client_id)]
@@ -91,14 +90,14 @@ class Relays:
         return None
 
     def _hand_on(self, request: Request, member: Consumer, asked: Frame) -> None:
-        who = f"consumer <{member.group}> <{member.client_id}>"
+        named = f"consumer <{member.group}> <{member.client_id}>"
 
         def done(answer: Frame | None) -> None:
             if answer is None:
-                told = request.failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"{who} Timeout: {TIMEOUT_S:.0f} s")
+                result = request.failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"{named} Timeout: {TIMEOUT_S:.0f} s")
             else:
-                told = response(request.frame, answer.code, answer.body, answer.remark)
-            request.answer(told)
+                result = response(request.frame, answer.code, answer.body, answer.remark)
+            request.answer(result)
 
         member.peer.call(asked, TIMEOUT_S, done)
 
@@ -115,7 +114,7 @@ class Relays:
         return member
 
     def _record(self, request: Request, message_id: str) -> bytes:
-        """Return a stored message as it stands in the log, by its offset message id."""
+        """Return the record of a stored message, by its offset message id."""
         try:
             found = self._store.read(parse_offset_id(message_id).commit_log_offset)
         except (LookupError, ValueError) as error:
@@ -128,7 +127,7 @@ class Relays:
         return record
 
     def _running_info(self, request: Request, group: str, members: list[MemberInfo]) -> RunningInfo:
-        """What the shared file knows of a local consumer: its queues, where they are, what they wait for."""
+        """Describe a local consumer from shared memory: its queues, their offsets and their waiting messages."""
         keys = {member.key for member in members}
         queues = {}
         for slot in self._store.groups:
@@ -157,7 +156,7 @@ class Relays:
 
 
 class _Gathered:
-    """The answers of several members, sent when the last one is there; who does not answer is left out."""
+    """Collects the answers of several members and sends them after the last one, without those of silent members."""
 
     def __init__(self, request: Request, count: int) -> None:
         self._request = request
@@ -173,5 +172,5 @@ class _Gathered:
             except BodyError:
                 self._offsets[client_id] = {}
         if not self._missing:
-            told = ConsumerStatus({}, self._offsets).encode(as_fastjson=True)
-            self._request.answer(self._request.success(told))
+            body = ConsumerStatus({}, self._offsets).encode(as_fastjson=True)
+            self._request.answer(self._request.success(body))

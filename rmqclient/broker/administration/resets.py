@@ -1,8 +1,8 @@
-"""Resets: moving a group in a topic to a time, to an offset, or to where another group is.
+"""Resets: moving a group in a topic to a time, to an offset, or to the offsets of another group.
 
-The offsets in the store are moved, as 5.x does it by itself, so members need not be online. Whoever has a queue loses
-it: local members take it again at the new place, and remote ones are told by request 220. A broker of 4.9 only tells
-the members, and refuses when there are none.
+The offsets in the store are moved, as in 5.x, so members need not be online. The owner of a queue loses it: local
+members take it again at the new offset, and remote ones are told by request 220. A 4.9 broker only tells the members,
+and refuses if there are none.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Resets:
         self._is_read_only = read_only
 
     def routes(self) -> Iterable[Route]:
-        """Declare what moves groups. A stock broker lets every key do that."""
+        """Declare requests that move groups. A stock broker allows them to every key."""
         yield Route(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self._reset, needs=ADMINISTRATOR, writes=True)
         yield Route(RequestCode.CLONE_GROUP_OFFSET, self._clone, needs=ADMINISTRATOR, writes=True, slow=True)
 
@@ -77,7 +77,7 @@ class Resets:
     def _moved(
         self, request: Request, is_known: bool, keeping: list[Consumer], loop: asyncio.AbstractEventLoop
     ) -> Frame:
-        """Move a group; ``keeping`` are members that keep their offsets themselves, and are only told."""
+        """Move a group. ``keeping`` are members that store their own offsets; they are only notified."""
         topic, group = request.fields["topic"], request.fields["group"]
         self._refuse_when_read_only()
         if self._topics.config(topic) is None:
@@ -89,13 +89,13 @@ class Resets:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
         targets = self._targets(request, present)
         self._seek(group, targets)
-        told = {queue._replace(broker_name=self._broker_name): at for queue, at in targets.items()}
+        renamed = {queue._replace(broker_name=self._broker_name): at for queue, at in targets.items()}
         for member in keeping:
-            loop.call_soon_threadsafe(partial(tell_offsets, member, topic, told))
-        return request.success(ResetOffset(told).encode())
+            loop.call_soon_threadsafe(partial(tell_offsets, member, topic, renamed))
+        return request.success(ResetOffset(renamed).encode())
 
     def _targets(self, request: Request, present: Mapping[int, int]) -> dict[MessageQueue, int]:
-        """Where each queue goes. Without force a group never goes forwards. [Broker2Client.resetOffset]"""
+        """Return each queue's new offset. Without force a group never moves forwards. [Broker2Client.resetOffset]"""
         fields = request.fields
         queue_id, offset = fields.get("queueId", -1), fields.get("offset", -1)
         targets = {}
@@ -114,7 +114,7 @@ class Resets:
         return targets
 
     def _clone(self, request: Request) -> Frame:
-        """Move a group to where another one is, in one topic or in all."""
+        """Move a group to the offsets of another one, in one topic or in all."""
         self._refuse_when_read_only()
         fields = request.fields
         for topic, offsets in self._progress.offsets(fields["srcGroup"]).items():
@@ -124,7 +124,7 @@ class Resets:
         return request.success()
 
     def _seek(self, group: str, targets: Mapping[MessageQueue, int]) -> None:
-        """Move a group, and every local member of it that keeps offsets of its own."""
+        """Move a group, and each of its local members that keeps its own offsets."""
         group = stored_group(group)
         names = sorted(self._names(group, targets)) or [group]
         self._backend.seek({(name, queue): at for name in names for queue, at in targets.items()})

@@ -1,6 +1,6 @@
-"""Administration: everything that tools ask a broker, as one room.
+"""Administration: all requests of tools, as one room.
 
-It is half of a broker's code, so a broker imports it when the first tool asks.
+It is half of the broker's code, so the broker imports it at the first such request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rmqclient.store import MessageStore
 
 
 class Administration:
-    """Answers RocketMQ's tools."""
+    """Answers requests of RocketMQ's tools."""
 
     def __init__(
         self,
@@ -53,5 +53,5 @@ class Administration:
         )
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask."""
+        """Declare the requests of tools."""
         return chain.from_iterable(room.routes() for room in self._rooms)

@@ -1,4 +1,4 @@
-"""Topic commands: topics are made, changed, deleted, listed; how many messages their queues have."""
+"""Topic commands: making, changing, deleting and listing topics; the offsets of their queues."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rmqclient.store.settings.config_file import TopicConfig as StoredTopic
 from rmqclient.store.settings.topic_table import queues_of
 
 _COMPACTION = "+cleanup.policy=COMPACTION"
-"""The one attribute of 5.x clients that the store knows."""
+"""The only topic attribute of 5.x that the store supports."""
 
 
 class TopicCommands:
-    """Answers what tools ask about topics. All of it may read files, so a thread does it."""
+    """Answers requests about topics. All of them may read files, so a thread of the pool runs them."""
 
     def __init__(self, store: MessageStore, topics: Topics, rates: Rates, broker_name: str) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class TopicCommands:
         self._broker_name = broker_name
 
     def routes(self) -> Iterable[Route]:
-        """Declare what tools ask about topics. What a topic is, its route tells every key; how far it is, not."""
+        """Declare requests about topics. Any key may read settings, which routes show too, but not offsets."""
         for code, change in (
             (RequestCode.UPDATE_AND_CREATE_TOPIC, self._update),
             (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self._update_many),
@@ -60,7 +60,7 @@ class TopicCommands:
         return request.success()
 
     def _update_many(self, request: Request) -> Frame:
-        """Make several topics, as 5.x clients ask. Those before one that is refused are made."""
+        """Make several topics, a request of 5.x. Topics before one that is refused are made."""
         for entry in fastjson.read_list(request.body, "topicConfigList"):
             self._apply(TopicConfig.of(entry))
         return request.success()
@@ -89,12 +89,12 @@ class TopicCommands:
         topic = request.fields["topic"]
         check_name(topic)
         self._topics.system.refuse(topic)
-        self._topics.delete(topic)  # an unknown one is no failure
+        self._topics.delete(topic)  # deleting an unknown topic succeeds
         return request.success()
 
     def _table(self, request: Request) -> Frame:
         counter, timestamp = config_file.topics_version(self._store.root)
-        topics = {name: _told(name, config) for name, config in self._topics.configs().items()}
+        topics = {name: _body_of(name, config) for name, config in self._topics.configs().items()}
         return request.success(TopicTable(DataVersion(counter, timestamp), topics).encode())
 
     def _config(self, request: Request) -> Frame:
@@ -103,8 +103,8 @@ class TopicCommands:
         if config is None:
             raise AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         attributes = {"+cleanup.policy": "COMPACTION"} if config.cleanup_policy == "compact" else {}
-        told = replace(_told(topic, config), attributes=attributes)  # of 5.x, as is the request
-        return request.success(told.encode())
+        body = replace(_body_of(topic, config), attributes=attributes)  # of 5.x, as is the request
+        return request.success(body.encode())
 
     def _system_topics(self, request: Request) -> Frame:
         return request.success(TopicList(tuple(sorted(self._topics.system.names()))).encode())
@@ -131,14 +131,14 @@ class TopicCommands:
 
 
 def stored_at(store: MessageStore, queue: MessageQueue, queue_offset: int) -> int:
-    """Return when a message was stored, in ms since 1970; 0 for one that is not there any more."""
+    """Return when a message was stored, in ms since 1970; 0 for one that was removed."""
     try:
         return int(store.message_at(queue, queue_offset).store_timestamp)
     except (MessageExpired, StoreCorrupt):
         return 0
 
 
-def _told(name: str, config: StoredTopic) -> TopicConfig:
+def _body_of(name: str, config: StoredTopic) -> TopicConfig:
     return TopicConfig(
         name,
         config.read_queue_count,

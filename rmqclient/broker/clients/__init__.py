@@ -1,10 +1,10 @@
-"""Clients: who is connected, and what is told to them.
+"""Clients: connected clients, and notifications to them.
 
 ==================  ==================================================================================
-``awaited``         topics that are not there, and who has asked for them
-``clients``         producers and consumers by group and by connection, as their heartbeats tell
+``awaited``         missing topics, and the connections that asked for them
+``clients``         producers and consumers by group and by connection, from their heartbeats
 ``consumer``        one connection in one consumer group, or in one producer group
-``heartbeats``      what a heartbeat says, checked and within limits
+``heartbeats``      heartbeats, parsed and checked against limits
 ``notices``         requests to members: 40 and 220
 ==================  ==================================================================================
 """

@@ -1,8 +1,8 @@
-"""Awaited: topics that are not there, and for whose routes connections have asked.
+"""Awaited: missing topics whose routes connections have asked for.
 
-A consumer of such a topic sends no heartbeat before it has a route of any topic. So whoever asks is remembered, and
-begins at the first message when the topic is made (:mod:`rmqclient.broker.groups.offsets`). A name beyond the limits is
-not remembered: its asker begins where a consumer would that comes when the topic is there.
+A consumer of such a topic sends no heartbeat before it has a route of any topic. So the connection is remembered, and
+the consumer begins at the first message once the topic is made (:mod:`rmqclient.broker.groups.offsets`). Beyond the
+limits nothing is remembered: the consumer then begins as if it had come after the topic was made.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer
 
 REMEMBERED_S: Final = 65.0
-"""A client asks for the route of a topic that is not there every 30 s. [ClientConfig.pollNameServerInterval]"""
+"""Seconds for which a route request counts. Clients ask every 30 s. [ClientConfig.pollNameServerInterval]"""
 
 MOST_OF_ONE: Final = 256
-"""Topics of a connection."""
+"""Topics remembered for one connection, at most."""
 
 
 class Awaited:
-    """What all connections wait for, ``most`` topics together. For the thread of the event loop."""
+    """Topics that connections wait for; at most ``most`` of all together. For the thread of the event loop."""
 
     def __init__(self, most: int, counters: Counters, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._counters = counters
         self._clock = clock
         self._asked: dict[Peer, dict[str, float]] = {}
-        """When each connection asked for each topic last; both stand in the order of these times."""
+        """When each connection last asked for each topic; both levels are in the order of these times."""
         self._watched: set[Peer] = set()
         self.count = 0
 
     def note(self, peer: Peer, topic: str) -> None:
-        """Note that a connection has asked for the route of a topic that is not there, if there is room."""
+        """Note that a connection has asked for the route of a missing topic, within the limits."""
         now = self._clock()
         topics = self._asked.get(peer, {})
         had = len(topics)
@@ -51,7 +51,7 @@ class Awaited:
             self._watch(peer)
 
     def awaits(self, peer: Peer, topic: str) -> bool:
-        """Tell whether a connection was there before a topic was made, and waited for it."""
+        """Return whether a connection asked for a topic before it was made."""
         return self._clock() < self._asked.get(peer, {}).get(topic, -math.inf) + REMEMBERED_S
 
     def _has_room(self, peer: Peer, topics: dict[str, float], now: float) -> bool:
@@ -65,7 +65,7 @@ class Awaited:
         return False
 
     def _forget_silent(self, now: float) -> None:
-        """Forget the connections that have not asked for so long that nothing of them counts any more."""
+        """Drop connections whose route requests have all expired."""
         while self._asked:
             peer, topics = next(iter(self._asked.items()))
             if next(reversed(topics.values()), -math.inf) + REMEMBERED_S > now:

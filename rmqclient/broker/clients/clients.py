@@ -1,9 +1,8 @@
-"""Clients: the producers and consumers that are connected, by group, as their heartbeats tell.
+"""Clients: connected producers and consumers by group, from their heartbeats.
 
-A broker knows a member by its connection [ConsumerManager, ProducerManager]. A client leaves a group by request 35, by
-the end of its connection, and by 120 s of silence. Nothing here reads the store: :class:`Watching` hears of changes.
-
-A client id that two connections use is one id of two members. Both are kept, the earlier one first.
+A broker identifies a member by its connection [ConsumerManager, ProducerManager]. A client leaves a group by request
+35, when its connection ends, and after 120 s without a heartbeat. Nothing here reads the store: :class:`Watching` is
+told of changes.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 MOST_KEPT_BYTES = 256 << 20
-"""What the heartbeats of all clients may take."""
+"""Bytes of memory for the heartbeats of all clients, at most."""
 
 SILENCE_S = 120.0
-"""A client whose last heartbeat is older is gone. [ClientHousekeepingService, CHANNEL_EXPIRED_TIMEOUT]"""
+"""Seconds without a heartbeat after which a client is removed. [ClientHousekeepingService, CHANNEL_EXPIRED_TIMEOUT]"""
 
 
 class Watching(Protocol):
-    """Hears who joins and leaves consumer groups."""
+    """Is told when a member joins or leaves a consumer group."""
 
     def joined(self, consumer: Consumer) -> None:
         """A connection became a member of a group, or a member subscribes to other topics or messages than before."""
@@ -42,7 +41,7 @@ class Watching(Protocol):
 
 
 class Clients:
-    """Who is connected. For the thread of the event loop."""
+    """The connected clients; two connections with one client id are two members. For the thread of the event loop."""
 
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
@@ -51,10 +50,10 @@ class Clients:
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
         self._kept_bytes = 0  # of all producers and consumers
-        self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all that it said holds
+        self._said: dict[Peer, bytes] = {}  # digest of the last heartbeat, while all of it still holds
 
     def repeats(self, peer: Peer, body: bytes) -> bool:
-        """Take in a heartbeat that says what the last one of its connection said; False for any other one."""
+        """Take a heartbeat that equals the last one of its connection; return False for any other."""
         if self._said.get(peer) != _digest(body):
             return False
         now = time.monotonic()
@@ -66,9 +65,9 @@ class Clients:
         return True
 
     def remember(self, peer: Peer, body: bytes, heartbeat: bodies.Heartbeat) -> None:
-        """Note a heartbeat that was taken in whole, for :meth:`repeats`.
+        """Note a heartbeat that was accepted completely, for :meth:`repeats`.
 
-        One that does not name all groups of its connection is not noted: its repetition must not keep the others.
+        One that does not name all groups of its connection is not noted: repeating it must not renew the others.
         """
         if self._groups_of.get(peer) == _groups_in(heartbeat):
             self._said[peer] = _digest(body)
@@ -76,13 +75,13 @@ class Clients:
             self._said.pop(peer, None)
 
     def beat(self, peer: Peer, heartbeat: bodies.Heartbeat, language: int, version: int) -> set[str]:
-        """Take a heartbeat in. Returns the groups to whose members request 40 is due.
+        """Take a heartbeat. Returns the groups whose members must get request 40.
 
-        These are the groups that the connection joined, and those that it gave other topics. A newer version of a
+        These are the groups that the connection joined, and those in which it changed its topics. A newer version of a
         subscription alone is no change. [ConsumerGroupInfo.updateSubscription]
 
-        Raises AnswerError, with nothing taken in: 1 when the connection is in too many groups, those of its earlier
-        heartbeats included, and 2 when the heartbeats of all clients take too much.
+        Raises AnswerError and changes nothing: code 1 if the connection is in too many groups, those of its earlier
+        heartbeats included, and code 2 if the heartbeats of all clients take too much memory.
         """
         if peer not in self._groups_of:
             self._groups_of[peer] = set()
@@ -102,14 +101,14 @@ class Clients:
         return changed
 
     def leave(self, peer: Peer, producer_group: str | None, consumer_group: str | None) -> None:
-        """Take a connection out of a group or two; an empty name is none. [ClientManageProcessor.unregisterClient]"""
+        """Remove a connection from these groups; an empty name is ignored. [ClientManageProcessor.unregisterClient]"""
         if producer_group:
             self._drop_producer(producer_group, peer)
         if consumer_group:
             self._drop_consumer(consumer_group, peer)
 
     def end_silent(self) -> None:
-        """Take out every client whose last heartbeat is older than 120 s."""
+        """Remove every client whose last heartbeat is older than :data:`SILENCE_S`."""
         oldest = time.monotonic() - SILENCE_S
         for group, producers in list(self._producers.items()):
             for producer in [each for each in producers.values() if each.beat_at < oldest]:
@@ -131,7 +130,7 @@ class Clients:
         return [each.peer for each in self.producers(group) if each.peer.is_open]
 
     def producer(self, client_id: str) -> Peer | None:
-        """Return the connection of a client that has a producer; of several with one id, the newest."""
+        """Return the connection of a producer by its client id; the newest of several."""
         found = None
         for producers in self._producers.values():
             for each in producers.values():
@@ -157,27 +156,27 @@ class Clients:
         return self._consumers.get(group, {}).get(peer)
 
     def begin(self, peer: Peer, queue: MessageQueue) -> int | None:
-        """Return where a connection begins in a queue as a broadcast consumer; None when it has begun, or is none."""
+        """Return a broadcast consumer's start offset in a queue; None after its first pull, and for other consumers."""
         for group in self._groups_of.get(peer, ()):
             consumer = self._consumers.get(group, {}).get(peer)
-            if consumer is not None and consumer.begins.get(queue) is not None:
-                return consumer.begins[queue]
+            if consumer is not None and consumer.start_offsets.get(queue) is not None:
+                return consumer.start_offsets[queue]
         return None
 
     def consumer_named(self, group: str, client_id: str) -> Consumer | None:
-        """Return the member of a group with a client id; of several, the earliest."""
+        """Return the member of a group with a client id; the earliest of several."""
         return next((each for each in self.consumers(group) if each.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
-        """Return what a group wants of a topic: of its members' subscriptions the one with the highest version."""
+        """Return a group's subscription to a topic: the one of its members with the highest version."""
         return self._subscriptions.get(group, {}).get(topic)
 
     def subscriptions(self, group: str) -> dict[str, bodies.Subscription]:
-        """Return what a group wants, by topic."""
+        """Return the subscriptions of a group, by topic."""
         return dict(self._subscriptions.get(group, {}))
 
     def _check_room(self, peer: Peer, heartbeat: bodies.Heartbeat) -> None:
-        """Raise AnswerError if a heartbeat has no room beside what the earlier ones have told, of all clients."""
+        """Raise AnswerError if a heartbeat exceeds the limits, together with the earlier ones of all clients."""
         groups = _groups_in(heartbeat)
         count = len(self._groups_of[peer] | groups)
         if count > heartbeats.MOST_GROUPS:
@@ -204,7 +203,7 @@ class Clients:
         producers[producer.peer] = producer
 
     def _take(self, consumer: Consumer, data: bodies.ConsumerData) -> bool:
-        """Put a member in; True when the others are to be told."""
+        """Add or update a member; return whether the others must be told."""
         members = self._consumers.setdefault(data.group, {})
         known = members.get(consumer.peer)
         self._groups_of[consumer.peer].add(data.group)
@@ -252,7 +251,7 @@ class Clients:
         self._watching.left(consumer)
 
     def _leave(self, group: str, peer: Peer) -> None:
-        """Take a group off those of a connection, unless it is in it in its other role."""
+        """Remove a group from those of a connection, unless it is also in it in its other role."""
         if peer not in self._producers.get(group, {}) and peer not in self._consumers.get(group, {}):
             self._groups_of.get(peer, set()).discard(group)
 
@@ -266,15 +265,15 @@ def _size_of(consumer: Consumer) -> int:
 
 
 def _newer(
-    known: Mapping[str, bodies.Subscription], told: Mapping[str, bodies.Subscription]
+    known: Mapping[str, bodies.Subscription], beaten: Mapping[str, bodies.Subscription]
 ) -> dict[str, bodies.Subscription]:
-    """Return what a heartbeat tells, each topic as the heartbeat with the highest version told it.
+    """Return the subscriptions of a heartbeat, each replaced by the known one if that has a higher version.
 
-    Each member has versions of its own, and checks its pulls by them. [ConsumerGroupInfo.updateSubscription]
+    Each member has its own versions, and its pulls are checked against them. [ConsumerGroupInfo.updateSubscription]
     """
     return {
         topic: known[topic] if topic in known and known[topic].version > each.version else each
-        for topic, each in told.items()
+        for topic, each in beaten.items()
     }
 
 
@@ -282,12 +281,12 @@ def _digest(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
-def _is_same(known: Consumer, told: Consumer) -> bool:
-    """Tell whether a heartbeat is of the same member, whatever it subscribes to."""
+def _is_same(known: Consumer, other: Consumer) -> bool:
+    """Return whether two entries are of the same member, whatever it subscribes to."""
     return (known.client_id, known.consume_type, known.message_model) == (
-        told.client_id,
-        told.consume_type,
-        told.message_model,
+        other.client_id,
+        other.consume_type,
+        other.message_model,
     )
 
 

@@ -45,19 +45,19 @@ class Consumer:
     beat_at: float
     """Monotonic seconds of the last heartbeat."""
     seen_at: float
-    """Monotonic seconds of the last request of this group, whichever it was."""
+    """Monotonic seconds of the last request of any kind for this group."""
     asked_members_at: float = 0.0
-    """Monotonic seconds at which it last asked who is in the group; it has rebalanced since."""
+    """Monotonic seconds at which it last asked for the members of the group; it has rebalanced since."""
     refused: set[str] = field(default_factory=set)
-    """Topics in which it is no member, because it wants other messages than the group."""
+    """Topics in which it is not a member, because its subscription differs from the group's."""
     process: Process | None = None
-    """Its process, since it first locked a queue in order, if that is sure."""
-    begins: dict[MessageQueue, int | None] = field(default_factory=dict)
-    """Of a broadcast member: where the queues ended when it came; None for one that it has pulled since."""
+    """Its process, if known for sure; looked up when it first locks a queue in order."""
+    start_offsets: dict[MessageQueue, int | None] = field(default_factory=dict)
+    """Of a broadcast member: end of each queue when it came; None once it has pulled from the queue."""
 
     @property
     def shares_queues(self) -> bool:
-        """Whether it is pushed messages of queues that nobody else of the group has meanwhile."""
+        """Whether this is a push consumer in clustering mode."""
         return (
             self.message_model is bodies.MessageModel.CLUSTERING
             and self.consume_type is not bodies.ConsumeType.CONSUME_ACTIVELY
@@ -65,5 +65,5 @@ class Consumer:
 
     @property
     def is_broadcast(self) -> bool:
-        """Whether it gets every message and keeps its offsets itself."""
+        """Whether this is a consumer in broadcast mode, which stores its own offsets."""
         return self.message_model is bodies.MessageModel.BROADCASTING

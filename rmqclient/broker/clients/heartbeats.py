@@ -1,7 +1,7 @@
-"""Heartbeats: what a client says about its producers and consumers, checked and within limits.
+"""Heartbeats: a client's producers and consumers, parsed and checked against limits.
 
-What old and other clients leave out is filled in: the C++ client sends no tags and no type of expression, and names a
-group ``""`` when it means none.
+Missing values are filled in: the C++ client sends no tags and no type of expression, and an empty group name for no
+group.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rmqclient.store.message_queue import is_name
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 MOST_BYTES = 1 << 20
-"""Of a whole heartbeat: what it says is kept as long as its client is connected."""
+"""Bytes of a heartbeat, at most: it is kept while its client is connected."""
 MOST_GROUPS = 256
-"""Producer and consumer groups of one client."""
+"""Producer and consumer groups of one client, at most."""
 MOST_SUBSCRIPTIONS = 256
-"""Topics of one consumer group."""
+"""Topics of one consumer group, at most."""
 MOST_EXPRESSION_CHARACTERS = 32_767
 
 PRODUCER_BYTES = 1_024
-"""What a producer takes, rounded up."""
+"""Bytes of memory of one producer, rounded up."""
 _CONSUMER_BYTES = 1_024
 _SUBSCRIPTION_BYTES = 768
 _LETTER_BYTES = 32
@@ -38,7 +38,7 @@ _BLANKS = "".join(map(chr, range(0x21)))  # what Java's String.trim removes
 
 
 def read(body: bytes) -> bodies.Heartbeat:
-    """Read the body of request 34. Raises BodyError, and AnswerError for a name or a number beyond the limits."""
+    """Parse the body of request 34. Raises BodyError, and AnswerError beyond the limits."""
     if len(body) > MOST_BYTES:
         raise refusal(f"a heartbeat of {len(body):,} bytes; at most {MOST_BYTES:,}")
     heartbeat = bodies.Heartbeat.decode(body)
@@ -54,13 +54,13 @@ def read(body: bytes) -> bodies.Heartbeat:
 
 
 def size_of(heartbeat: bodies.Heartbeat) -> int:
-    """Return the bytes that a heartbeat takes as long as it is kept, rounded up."""
+    """Return the bytes of memory of a heartbeat, rounded up."""
     consumers = sum(size_of_consumer(data.subscriptions) for data in heartbeat.consumers)
     return PRODUCER_BYTES * len(heartbeat.producers) + consumers
 
 
 def size_of_consumer(subscriptions: Collection[bodies.Subscription]) -> int:
-    """Return the bytes that a consumer takes, rounded up: each tag of an expression is an object, too."""
+    """Return the bytes of memory of a consumer, rounded up; each tag of an expression is an object."""
     expressions = sum(len(each.expression) for each in subscriptions)
     return _CONSUMER_BYTES + _SUBSCRIPTION_BYTES * len(subscriptions) + _LETTER_BYTES * expressions
 
@@ -75,7 +75,7 @@ def check_client(client_id: str) -> str:
 
 
 def check_group(group: str) -> str:
-    """Return the name of a group. Raises AnswerError for one that no group can have."""
+    """Return the name of a group. Raises AnswerError for an invalid one."""
     if not is_group(group):
         raise refusal(f"the group name {group[:200]!r} is illegal: give 1 to {MOST_GROUP_CHARACTERS} of %|a-zA-Z0-9_-")
     if group == TRANSACTION_GROUP:
@@ -84,7 +84,7 @@ def check_group(group: str) -> str:
 
 
 def completed(subscription: bodies.Subscription) -> bodies.Subscription:
-    """Return a subscription with the tags, and their hashes, that its expression has. [FilterAPI]"""
+    """Return a subscription with the tags of its expression and their hashes. [FilterAPI]"""
     if subscription.expression_type not in ("", "TAG"):
         return subscription
     tags = tags_of(subscription.expression)
@@ -93,7 +93,7 @@ def completed(subscription: bodies.Subscription) -> bodies.Subscription:
 
 
 def tags_of(expression: str) -> tuple[str, ...]:
-    """Return the tags of an expression, sorted, once each; none for every message. [FilterAPI.buildSubscriptionData]"""
+    """Return the distinct tags of an expression, sorted; empty for all messages. [FilterAPI.buildSubscriptionData]"""
     if expression.strip(_BLANKS) in ("", _EVERYTHING):
         return ()
     return tuple(sorted({tag.strip(_BLANKS) for tag in expression.split(_SEPARATOR)} - {""}))
@@ -111,12 +111,12 @@ def _completed(data: bodies.ConsumerData) -> bodies.ConsumerData:
 
 
 def _is_of_no_topic(group: str, subscription: bodies.Subscription) -> bool:
-    """Whether it is to the retry topic of a group whose name is so long that no topic can have it, as at a broker."""
+    """Whether it is to the retry topic of a group whose name is too long for a topic. A broker accepts it, too."""
     return subscription.topic == retry_topic(group) and not is_name(subscription.topic)
 
 
 def check_subscription(group: str, subscription: bodies.Subscription) -> None:
-    """Raise AnswerError for a topic that no topic can have as its name, and for an expression that is too long."""
+    """Raise AnswerError for an invalid name of a topic, and for an expression that is too long."""
     check_topic(group, subscription.topic)
     size = len(subscription.expression)
     if size > MOST_EXPRESSION_CHARACTERS:
@@ -127,11 +127,11 @@ def check_subscription(group: str, subscription: bodies.Subscription) -> None:
 
 
 def check_topic(group: str, topic: str) -> None:
-    """Raise AnswerError for a name that no topic can have."""
+    """Raise AnswerError for an invalid name of a topic."""
     if not is_name(topic):
         raise refusal(f"group {group!r}: the topic name {topic[:200]!r} is illegal")
 
 
 def refusal(text: str) -> AnswerError:
-    """Return the error for a request beyond a limit, or with a name that cannot be."""
+    """Return the error for a request beyond a limit, or with an invalid name."""
     return AnswerError(ResponseCode.SYSTEM_ERROR, text)

@@ -1,4 +1,4 @@
-"""Notices: what the broker tells members without being asked."""
+"""Notices: requests that the broker sends to members on its own."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ONEWAY = 2
 
 
 def tell_members_changed(consumer: Consumer) -> None:
-    """Make a member look who is in its group, and share the queues anew. [NOTIFY_CONSUMER_IDS_CHANGED]"""
+    """Make a member rebalance: it asks for the members of its group. [NOTIFY_CONSUMER_IDS_CHANGED]"""
     consumer.peer.send(_oneway(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=consumer.group)))
 
 
 def tell_offsets(consumer: Consumer, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-    """Make a member drop some queues, and go on at these offsets in them. [RESET_CONSUMER_CLIENT_OFFSET]"""
-    told = bodies.ResetOffset(dict(offsets))
-    body = told.encode_list() if consumer.language == Language.CPP else told.encode()
+    """Make a member drop these queues and resume at these offsets. [RESET_CONSUMER_CLIENT_OFFSET]"""
+    reset = bodies.ResetOffset(dict(offsets))
+    body = reset.encode_list() if consumer.language == Language.CPP else reset.encode()
     now_ms = clock.wall_ms()
     consumer.peer.send(
         _oneway(

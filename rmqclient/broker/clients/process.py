@@ -1,8 +1,8 @@
-"""Process: that of a client on this host, if it is sure which one it is.
+"""Process: the process of a client on this host, if it can be identified.
 
-The id of a client, such as ``10.0.0.7@4711#1``, names a process as the client counts them. In another PID namespace,
-such as that of a container beside this one, the number is that of somebody else here, or of nobody. So the process
-must have the other end of the client's connection open, and is known again by the time at which it began.
+A client id such as ``10.0.0.7@4711#1`` has the process id in the client's own PID namespace. If that is another one,
+such as a container's, the number here names another process or no process. So the process must also have the other end
+of the client's connection open, and its start time guards against a reused id.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class Process(NamedTuple):
 
     pid: int
     began: str
-    """Ticks of the kernel's clock since it booted, as its text."""
+    """Start time in clock ticks since boot, as the text in ``/proc``."""
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended, also when another one has its number now."""
+        """Whether it has ended, even if another process has its id now."""
         return _began(self.pid) != self.began
 
 
 def process_of(client_id: str, peer: Peer) -> Process | None:
-    """Return the process of a client; None when it cannot be told from here which one it is."""
+    """Return the process of a client; None if it cannot be identified from here."""
     number = client_id.partition("@")[2].partition("#")[0]
     if peer.remote.host not in _LOOPBACK or not (number.isascii() and number.isdecimal()):
         return None
@@ -59,7 +59,7 @@ def _sockets(pid: int) -> set[str]:
 
 
 def _sockets_of_port(port: int) -> Iterator[str]:
-    """Yield the sockets that processes of this network namespace have at a port, as links name them."""
+    """Yield the sockets of this network namespace at a local port, as the links in ``/proc/*/fd`` name them."""
     ending = f":{port:04X}"
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError), Path(f"/proc/self/net/{table}").open(encoding="ascii") as file:

@@ -1,12 +1,12 @@
-"""Groups: which remote client is a member of which group, and which member may be fed from which queue.
+"""Groups: members of groups among remote clients, and the queues that each may read.
 
 ==================  ==================================================================================
 ``room``            answers the requests of members: 34, 35, 38, 46, 41, 42
-``offsets``         answers the requests about offsets, 14, 15, 43, 45; where a new group begins
-``leases``          which member has which queue, and how a queue moves from one to the next
-``lease``           one queue in the hands of one remote member, and the members that ask for it in vain
-``allocation``      who is to have which queue, as remote and as local members compute it
-``fences``          ordered queues that are kept for a client whose server died
-``seats``           remote members in the store's table of members, and the thread that shows they live
+``offsets``         answers the requests about offsets, 14, 15, 43, 45; start offsets of new groups
+``leases``          owners of queues, and how a queue moves from one member to the next
+``lease``           one queue leased to one remote member, and the members that wait for it
+``allocation``      the intended owner of each queue, as remote and as local members compute it
+``fences``          ordered queues that are reserved for a client whose server died
+``seats``           remote members in the store's table of members, and the thread that renews them
 ==================  ==================================================================================
 """

@@ -1,8 +1,8 @@
-"""Allocation: who is to have which queue, as remote members compute it and as local ones do.
+"""Allocation: the intended owner of each queue, as remote members compute it and as local ones do.
 
 Remote members share the queues of a topic among all clients of the group, whichever topics they have [RebalanceImpl];
 local members share them among the members for that topic. Members that subscribe to the same topics, as RocketMQ asks
-for, come to the same result: both sort client ids and queues alike, and average.
+for, come to the same result: both sort client ids and queues alike, and average the shares.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rmqclient.store import MemberInfo, MessageQueue
 
 
 class Shares(NamedTuple):
-    """Who is to have the queues of one topic."""
+    """The intended owners of the queues of one topic."""
 
     remote: Mapping[MessageQueue, str]
-    """Client ids, as remote members compute it; some may be those of local members."""
+    """Client ids, as remote members compute them; some may be of local members."""
     local: Mapping[MessageQueue, MemberInfo]
-    """The queues that local members compute to be their own."""
+    """Local members, as they compute it."""
 
 
 class Allocations:
-    """Who is to have which queue, of all groups. Kept until :meth:`forget`. For the thread of the event loop.
+    """The intended owners in all groups, cached until :meth:`forget`. For the thread of the event loop.
 
     ``ids`` returns the client ids of a group, ``read_queues`` the queues of a topic that remote members see, and
     ``queues`` those that local ones see; it raises UnknownTopic.
@@ -46,11 +46,11 @@ class Allocations:
         self._known: dict[tuple[str, str], Shares] = {}
 
     def forget(self) -> None:
-        """Compute everything anew: members or queues may have changed."""
+        """Drop the cache, because members or queues may have changed."""
         self._known.clear()
 
     def of(self, group: str, topic: str) -> Shares:
-        """Return who is to have the queues of a topic in a group. Raises UnknownTopic."""
+        """Return the intended owners of a topic's queues in a group. Raises UnknownTopic."""
         known = self._known.get((group, topic))
         if known is None:
             known = self._known[group, topic] = self._computed(group, topic)
@@ -66,7 +66,7 @@ class Allocations:
             return Shares(remote, {})
         strategy = allocation_of(next(iter(local.values())).subscription)
         if strategy not in WITHOUT_SETTINGS or strategy == "sticky":
-            strategy = "averaged"  # the leases decide where it is not
+            strategy = "averaged"  # with other strategies the leases decide
         owners = _owners(strategy, tuple(seat.client_id for seat in counted), tuple(self._queues(topic)))
         return Shares(remote, {queue: local[client] for queue, client in owners.items() if client in local})
 
@@ -75,7 +75,7 @@ class Allocations:
 def _owners(
     strategy: str, ids: tuple[str, ...], queues: tuple[MessageQueue, ...]
 ) -> MappingProxyType[MessageQueue, str]:
-    """Return the client id of each queue's owner; none when there are no members, or no queues."""
+    """Return the client id of each queue's owner; empty without members or queues."""
     if not ids or not queues:
         return MappingProxyType({})
     from rmqclient.allocation import allocate  # noqa: PLC0415 - as above

@@ -1,17 +1,17 @@
-"""Fences: an ordered queue is kept for its client when its connection ends, and when the server dies.
+"""Fences: an ordered queue is reserved for its client after its connection ends or the server dies.
 
-An orderly client handles what it has for up to 30 s after it last locked the queue, whatever became of its broker. The
-server that held its lease may be dead, and the next one hears of the client's pulls, commits and locks before it hears
-a heartbeat. So the time until when the queue is kept, and for whom, stand in the store (``fenced_until``).
+An orderly client handles its messages for up to 30 s after it last locked the queue, even if its broker is gone. The
+next server gets the client's pulls, commits and locks before its heartbeat. So the store has the end of the
+reservation and the client (``fenced_until``).
 
 ===============================================  =====================================================================
-while a queue is fenced and nobody has its lease  then
+while a queue is fenced and not leased           result
 ===============================================  =====================================================================
-its client pulls, as a member                    it has the lease, with the lock that it had
+its client pulls, as a member                    it gets the lease, and keeps its lock
 its client renews its lock                       the fence lasts 30 s more
 its client unlocks it                            the fence ends
 a commit                                         the group moves, and the fence stays
-anybody else pulls, locks or takes the queue     nothing yet
+another client pulls, locks or takes the queue   it gets nothing yet
 ===============================================  =====================================================================
 """
 
@@ -27,7 +27,7 @@ from rmqclient.store import MessageStore
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 FENCE_S = 30.0
-"""An orderly client that lost its connection goes on with a queue for so long after it locked it. [ProcessQueue]"""
+"""Seconds after its last lock for which an orderly client without a connection handles a queue. [ProcessQueue]"""
 
 
 class Fences:
@@ -38,7 +38,7 @@ class Fences:
         self._seats = seats
 
     def put(self, lease: Lease) -> None:
-        """Keep a queue that is locked in order for its client, in case that this process dies. Raises StoreBusy."""
+        """Reserve a queue that is locked in order for its client, in case this process dies. Raises StoreBusy."""
         consumer = lease.consumer
         slot = self._seats.slot(consumer.group, lease.queue)
         if lease.is_ordered and lease.grant is not None and slot is not None:
@@ -46,31 +46,31 @@ class Fences:
             self._put(slot, consumer.client_id, lease.grant.epoch)
 
     def know_again(self, lease: Lease) -> None:
-        """Note the lock that a client has of a server that died: it handles the queue in order, and trusts it yet."""
+        """Take over the lock that a client has from a server that died: it still relies on it."""
         slot = self._seats.slot(lease.consumer.group, lease.queue)
         if slot is not None and lease.grant is not None and (left_ns := slot.fence_left_ns):
             lease.locked_at, lease.is_ordered = time.monotonic() + left_ns / 1e9 - FENCE_S, True
 
     def is_around(self, lease: Lease) -> bool:
-        """Tell whether the client of a connection that ended may still run a handler of an ordered queue."""
+        """Return whether a client without a connection may still run a handler of an ordered queue."""
         fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
         process = lease.consumer.process
         return time.monotonic() < fenced_until and not (process is not None and process.has_ended)
 
     def is_free(self, slot: GroupQueueSlot | None) -> bool:
-        """Tell whether nobody has a queue, and it is kept for nobody. ``slot`` is None for one that no member had."""
+        """Return whether a queue is neither owned nor reserved. ``slot`` is None if no member ever had it."""
         return slot is None or not (slot.fence_left_ns or self._seats.has_owner(slot))
 
     def is_for(self, key: Key, client_id: str) -> bool:
-        """Tell whether a queue is kept for this client."""
+        """Return whether a queue is reserved for this client."""
         slot = self._seats.slot(*key)
         return slot is not None and slot.is_fenced_for(client_id)
 
     def may_lock(self, key: Key, client_id: str, *, ordered: bool) -> bool:
-        """Tell whether a client that is no member, or not yet, may lock a queue of which nobody has a lease here.
+        """Return whether a client that is not (yet) a member may lock a queue without a lease.
 
-        No lease would keep local members away. So in order it may lock what no member ever had, and renew what it has
-        of a server that died. Raises StoreBusy.
+        Only a lease keeps local members away. So with ``ordered`` the client may only lock a queue that no member ever
+        had, or renew its lock from a server that died. Raises StoreBusy.
         """
         slot = self._seats.slot(*key)
         if slot is None or not ordered:
@@ -79,15 +79,15 @@ class Fences:
         return slot.is_fenced_for(client_id) and self._put(slot, client_id, epoch)
 
     def end(self, key: Key, client_id: str) -> None:
-        """Let others have a queue that a client gives up, of which nobody has a lease here. Raises StoreBusy."""
+        """End the fence of a queue without a lease that its client gives up. Raises StoreBusy."""
         slot = self._seats.slot(*key)
         if slot is not None and slot.is_fenced_for(client_id):
             slot.end_fence(client_id, self._store.config.lock_timeout_ms)
 
     def commit(self, consumer: Consumer | None, slot: GroupQueueSlot, offset: int) -> str:
-        """Commit in a queue that is fenced; it stays so, which a seek would end. Returns why not, else ``""``.
+        """Commit in a fenced queue and keep the fence, which a seek would end. Returns the refusal, else ``""``.
 
-        ``consumer`` is None for a client that is no member, or not yet. Raises OffsetOutOfRange, StoreBusy.
+        ``consumer`` is None for a client that is not (yet) a member. Raises OffsetOutOfRange, StoreBusy.
         """
         epoch = slot.load("epoch")
         if consumer is not None and slot.is_fenced_from(consumer.client_id):

@@ -1,19 +1,18 @@
-"""Lease: one queue of a group in the hands of one remote member, and what stands beside it.
+"""Lease: one queue of a group, leased to one remote member; also queue requests, and locks of clients without a group.
 
-A client is asked to give a queue up by request 40, upon which it asks who is in the group, and drops the queue. It says
-so in one of these ways, whichever comes first:
+Request 40 asks a client to give a queue up: it asks for the members of the group, and drops the queue. The first of
+these events ends the lease:
 
 * An orderly consumer, and any client that has locked the queue, unlocks it (42). It may renew the lock for 30 s more,
-  and it runs out 60 s after the last renewal. Nothing else counts: a handler may run for long, and messages of the
-  queue must not overtake it. A lock that outlived a server counts as well (:mod:`rmqclient.broker.groups.fences`).
+  and the lock expires 60 s after the last renewal. No other event counts: a handler may run for long, and messages of
+  the queue must not overtake it. A lock from a server that died counts as well
+  (:mod:`rmqclient.broker.groups.fences`).
 * Any other client commits the queue's offset (15), after it has asked for the members again.
 * It has not pulled for 2 s. A pull that it sent before does not count.
-* It pulls on for 30 s, longer than two of its rebalances are apart: then it shares queues by another strategy.
+* It still pulls after 30 s, longer than two of its rebalances are apart: then it allocates queues differently.
 
-Beside the leases stand the members that ask for a queue which another one has (``Wants``), and the locks of clients
-that are not members of the group that they name (``StrangersLocks``): RocketMQ locks for any client
-[RebalanceLockManager]. This library's clients use that before they join a group, to set where it begins, and without
-any group, so that one of several processes does something alone.
+RocketMQ locks queues for any client, member of the group or not [RebalanceLockManager]. This library's clients use such
+locks (``NonMemberLocks``) to set the start offset before they join a group, and as a mutex between processes.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from rmqclient.broker.request import Request
 from rmqclient.store import MessageQueue, QueueGrant
 
 LOCK_S = 60.0
-"""How long a lock lasts without a renewal. [RebalanceLockManager.REBALANCE_LOCK_MAX_LIVE_TIME]"""
+"""Seconds until a lock expires without a renewal. [RebalanceLockManager.REBALANCE_LOCK_MAX_LIVE_TIME]"""
 QUIET_S = 2.0
-"""A member that was asked for a queue, and has not pulled for so long, does not pull it any more."""
+"""Seconds without a pull after which a member that was asked for a queue counts as having dropped it."""
 PATIENCE_S = 30.0
-"""A queue is taken from a member that was asked for it, and goes on pulling for so long."""
+"""Seconds after which a queue is taken from a member that was asked for it and still pulls."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,20 +40,20 @@ class Lease:
     consumer: Consumer
     queue: MessageQueue
     grant: QueueGrant | None
-    """None for a lock of a queue that the group never had: the first pull says where it begins."""
+    """None for a lock of a queue that the group never had: the first pull gives the start offset."""
     locked_at: float = 0.0
     is_ordered: bool = False
-    """Whether the member handles the queue in order, as far as its lock tells."""
+    """Whether the member handles the queue in order, according to its lock."""
     pulled_at: float = 0.0
     committed_at: float = 0.0
     asked_at: float = 0.0
     """When the member was asked to give the queue up."""
     pull: Request | None = field(default=None, repr=False)
-    """The last pull, so that one that is held and looked at again does not count twice."""
+    """The last pull; a held pull is checked repeatedly and must count once."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether nobody else has got the queue, by a seek or after the server stood still."""
+        """Whether the member still owns the queue: a seek, or a stall of the server, may have ended that."""
         return self.grant is None or self.grant.valid
 
     @property
@@ -73,13 +72,13 @@ class Lease:
         return max(self.locked_at, self.pulled_at, self.committed_at)
 
     def note_pull(self, request: Request) -> None:
-        """Note that the member pulls; a pull that was noted is not noted again."""
+        """Note the time of a pull, once for each request."""
         if request is not self.pull:
             self.pull = request
             self.pulled_at = time.monotonic()
 
     def is_given_up(self) -> bool:
-        """Tell whether the member, which was asked for the queue, has dropped it."""
+        """Return whether the member, which was asked for the queue, has dropped it."""
         now = time.monotonic()
         if self.is_locked:
             return False
@@ -89,73 +88,78 @@ class Lease:
 
 
 WANTED_S = 65.0
-"""A member that has not asked again for so long does not want the queue any more; a pull is held for 30 s at most."""
+"""Seconds until a queue request expires unless it is repeated; clients hold a pull for 30 s at most."""
 
 Key = tuple[str, MessageQueue]
 """A group and a queue."""
 
 
 @dataclass(slots=True)
-class Want:
-    """A member that asks for a queue in vain. Times are monotonic seconds."""
+class QueueRequest:
+    """A member's request for a queue that it cannot have yet. Times are monotonic seconds."""
 
     since: float
     last: float
     locks: bool
-    """Whether it asks for the lock, and has to be told when it may try again."""
+    """Whether it asks for the lock, so that it must be told when to try again."""
 
 
-class Wants:
-    """Who wants which queue. For the thread of the event loop."""
+class QueueRequests:
+    """Requests for queues by member. For the thread of the event loop."""
 
     def __init__(self) -> None:
-        self._wants: dict[Key, dict[Consumer, Want]] = {}
+        self._requests: dict[Key, dict[Consumer, QueueRequest]] = {}
 
-    def note(self, key: Key, consumer: Consumer, *, locks: bool) -> Want:
-        """Note that a member asks for a queue now."""
+    def note(self, key: Key, consumer: Consumer, *, locks: bool) -> QueueRequest:
+        """Add or renew a member's request for a queue."""
         now = time.monotonic()
-        want = self._wants.setdefault(key, {}).setdefault(consumer, Want(now, now, locks))
-        want.last = now
-        return want
+        request = self._requests.setdefault(key, {}).setdefault(consumer, QueueRequest(now, now, locks))
+        request.last = now
+        return request
 
     def drop(self, key: Key, consumer: Consumer) -> None:
-        """Forget that a member wants a queue."""
-        wants = self._wants.get(key, {})
-        wants.pop(consumer, None)
-        if not wants:
-            self._wants.pop(key, None)
+        """Remove a member's request for a queue."""
+        requests = self._requests.get(key, {})
+        requests.pop(consumer, None)
+        if not requests:
+            self._requests.pop(key, None)
 
     def forget(self, consumer: Consumer) -> None:
-        """Forget all that a member wants."""
-        for key in [key for key, wants in self._wants.items() if consumer in wants]:
+        """Remove all requests of a member."""
+        for key in [key for key, requests in self._requests.items() if consumer in requests]:
             self.drop(key, consumer)
 
     def end_old(self) -> None:
-        """Forget those that have not asked again."""
+        """Remove expired requests."""
         oldest = time.monotonic() - WANTED_S
-        old = [(key, who) for key, wants in self._wants.items() for who, want in wants.items() if want.last < oldest]
+        old = [
+            (key, of)
+            for key, requests in self._requests.items()
+            for of, request in requests.items()
+            if request.last < oldest
+        ]
         for key, consumer in old:
             self.drop(key, consumer)
 
-    def of(self, key: Key) -> dict[Consumer, Want]:
-        """Return the members that want a queue."""
-        return dict(self._wants.get(key, {}))
+    def of(self, key: Key) -> dict[Consumer, QueueRequest]:
+        """Return the requests for a queue, by member."""
+        return dict(self._requests.get(key, {}))
 
     def __iter__(self) -> Iterator[Key]:
-        return iter(list(self._wants))
+        return iter(list(self._requests))
 
 
 _MOST = 10_000
 
 
-class StrangersLocks:
-    """Who has locked which queue without being a member. For the thread of the event loop."""
+class NonMemberLocks:
+    """Locks of clients that are not members of the group. For the thread of the event loop."""
 
     def __init__(self) -> None:
         self._locks: dict[Key, tuple[str, float]] = {}
 
     def lock(self, key: Key, client_id: str) -> bool:
-        """Lock a queue for a client, or renew its lock; False while another one has it, and for too many locks."""
+        """Lock a queue for a client, or renew its lock; False while another client has it, or if there are too many."""
         if self.holder(key) not in (None, client_id) or (key not in self._locks and len(self._locks) >= _MOST):
             return False
         self._locks[key] = client_id, time.monotonic() + LOCK_S
@@ -167,11 +171,11 @@ class StrangersLocks:
             del self._locks[key]
 
     def holder(self, key: Key) -> str | None:
-        """Return the client id that has locked a queue; None when nobody has."""
+        """Return the id of the client that has locked a queue, or None."""
         client_id, until = self._locks.get(key, (None, 0.0))
         return client_id if time.monotonic() < until else None
 
     def end_old(self) -> None:
-        """Forget the locks that have run out."""
+        """Remove expired locks."""
         now = time.monotonic()
         self._locks = {key: lock for key, lock in self._locks.items() if lock[1] > now}

@@ -1,21 +1,21 @@
-"""Leases: which member of a group has which queue, and how a queue moves from one to the next.
+"""Leases: owners of queues, and how a queue moves from one member to the next.
 
-A remote member that is fed from a queue has the lease of it, with an epoch, as a local member has; this process holds
-it for the member. So a queue never feeds a local and a remote member at once, nor two remote ones.
+A remote member that reads a queue has a lease with an epoch, as a local member has; this process holds it for the
+member. So a queue never has a local and a remote reader at once, nor two remote ones.
 
 ===================================  ===================================================================================
-a member pulls or locks a queue      what it gets
+a member pulls or locks a queue      result
 ===================================  ===================================================================================
-that it has                          messages, until it is asked to give the queue up
-that is free                         the lease; one that the allocation gives to another member after 3 s only
-that somebody else has               nothing yet; the holder is asked for the queue if the allocation is not on its side
+that it owns                         messages, until it is asked to give the queue up
+that is free                         the lease; only after 3 s if the allocation names another member
+that another member owns             nothing yet; the owner is asked for the queue if the allocation names another one
 ===================================  ===================================================================================
 
-A queue moves in two steps. First its member is fed no more, and is told to look at the group. When it has given the
-queue up (:mod:`rmqclient.broker.groups.lease`), the lease is released and the next owner is told. Where clients share
-queues in another way than RocketMQ's default, the one that has a queue keeps it as long as it uses it.
+A queue moves in two steps. First its owner gets no more messages, and is told to rebalance. When it has given the queue
+up (:mod:`rmqclient.broker.groups.lease`), the lease is released and the next owner is told. If clients allocate queues
+otherwise than by RocketMQ's default, the owner of a queue keeps it while it uses it.
 
-Pull consumers, which choose their queues themselves, take no lease, and get nothing of a queue that somebody has.
+Pull consumers, which choose their queues themselves, take no lease, and get nothing from a queue that has an owner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmqclient.broker.clients.notices import tell_members_changed, tell_offsets
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.fences import Fences
-from rmqclient.broker.groups.lease import PATIENCE_S, Key, Lease, StrangersLocks, Want, Wants
+from rmqclient.broker.groups.lease import PATIENCE_S, Key, Lease, NonMemberLocks, QueueRequest, QueueRequests
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
@@ -41,21 +41,21 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 _RESERVED_S = 3.0
-"""A free queue is kept for the member that is to have it for so long."""
+"""Seconds a free queue is reserved for the member that the allocation names."""
 _UNUSED_S = 60.0
-"""A member that uses a queue that the allocation does not give it loses it when another one asks, after so long."""
+"""Seconds unused after which a member loses a queue outside its allocation, if another member asks for it."""
 _SILENT_S = 45.0
-"""Of two connections with one client id, the later one gets the queues when the earlier one is silent for so long."""
+"""Seconds of silence after which a later connection with the same client id gets the earlier one's queues."""
 _MOVED_S = 30.0
-"""How long a member that a seek took a queue from has to go on at the new place."""
+"""Seconds for which a member that lost a queue by a seek must resume at the new offset."""
 
 
 _MOST_LOGGED = 10_000
-"""Clients with one id about whom the log has a line; when there are more, a line may come again."""
+"""Duplicate client ids that were logged once; beyond this number a line may be repeated."""
 
 
 class _Moved(NamedTuple):
-    """A member that a seek took a queue from."""
+    """A member that lost a queue by a seek."""
 
     consumer: Consumer
     offset: int
@@ -84,8 +84,8 @@ class Leases:
         self._settings = settings
         self._broker_name = broker_name
         self._leases: dict[Key, Lease] = {}
-        self._wants = Wants()
-        self._strangers = StrangersLocks()
+        self._requests = QueueRequests()
+        self._non_member_locks = NonMemberLocks()
         self._fences = Fences(store, seats)
         self._moved: dict[Key, _Moved] = {}
         self._allocations = allocations
@@ -94,17 +94,17 @@ class Leases:
         self._logged: set[tuple[str, str]] = set()
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        """Call ``callback(group, queue)`` when a pull that was refused may be asked about again."""
+        """Call ``callback(group, queue)`` when a refused pull may be tried again."""
         self._listening.append(callback)
 
     def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Tell whether the client may be fed from a queue now; it takes the lease if it needs one and may have it.
+        """Return whether the client may read a queue now; takes the lease if it needs one and may have it.
 
-        ``request`` is a pull; one that is held may be asked about as often as needed. Raises UnknownTopic, TableFull.
+        A held pull may be checked repeatedly. Raises UnknownTopic, TableFull.
         """
         consumer = self._clients.consumer(group, request.peer)
         if consumer is not None and consumer.is_broadcast:
-            consumer.begins[queue] = None
+            consumer.start_offsets[queue] = None
             return True
         slot = self._seats.slot(group, queue)
         if slot is not None and slot.load("paused"):
@@ -126,9 +126,9 @@ class Leases:
         return lease.grant is not None
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
-        """Return the offset from which a pull is answered: what it asks for, but no message that the group finished.
+        """Return the offset from which a pull is answered: the one it asks for, but no message that the group finished.
 
-        A member asks for the offset before the last owner has committed, and pulls after that.
+        A member may ask for the group's offset before the last owner's final commit, and pull after it.
         """
         asked = int(request.fields["queueOffset"])
         lease = self._leases.get((group, queue))
@@ -137,23 +137,23 @@ class Leases:
         return max(asked, lease.grant.committed_offset)
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
-        """Count messages that a member of a group gets, and the bytes of their records."""
+        """Count messages that a member of a group gets; ``size`` is the bytes of their records."""
         slot = self._seats.slot(group, queue)
         if slot is not None:
             slot.add("delivered", messages)
             slot.add("bytes_out", size)
 
     def lock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue, *, ordered: bool = True) -> bool:
-        """Lock a queue for a client, or renew its lock; False while somebody else has it.
+        """Lock a queue for a client, or renew its lock; False while another member has it.
 
-        ``ordered=False`` is for members of this library that lock what they handle side by side.
+        ``ordered=False`` is for members of this library that lock queues which they handle concurrently.
         """
         consumer = self._clients.consumer(group, peer) or self._clients.consumer_named(group, client_id)
         key = (group, queue)
         if consumer is None or not consumer.shares_queues or consumer.client_id != client_id:
             may_lock = key not in self._leases and self._fences.may_lock(key, client_id, ordered=ordered)
-            return may_lock and self._strangers.lock(key, client_id)
-        if self._strangers.holder(key) not in (None, client_id):
+            return may_lock and self._non_member_locks.lock(key, client_id)
+        if self._non_member_locks.holder(key) not in (None, client_id):
             return False
         lease = self._lease(group, queue)
         if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open:
@@ -163,14 +163,14 @@ class Leases:
                 return False
             lease = self._leases[key]
         if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
-            return False  # until then it has to end in order what it is at
+            return False  # before that the lock lets it finish in order
         lease.locked_at, lease.is_ordered = time.monotonic(), ordered
         self._fences.put(lease)
         return True
 
     def unlock(self, peer: Peer, group: str, client_id: str, queue: MessageQueue) -> None:
         """Free the lock of a client. Another client may do so for one whose connection has ended."""
-        self._strangers.unlock((group, queue), client_id)
+        self._non_member_locks.unlock((group, queue), client_id)
         lease = self._leases.get((group, queue))
         if lease is None:
             self._fences.end((group, queue), client_id)
@@ -181,10 +181,10 @@ class Leases:
             self._release(lease)
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Set where a group goes on in a queue. Returns why not, for a member that has lost the queue; else ``""``.
+        """Set a group's offset in a queue. Returns the refusal, for a member that has lost the queue; else ``""``.
 
-        A client that is no member, such as an administrator's, may commit in the name of a remote member. When nobody
-        has the queue, a member may only move forwards. Raises UnknownTopic, TableFull, StoreBusy.
+        A client that is not a member, such as an administrator's, may commit for a remote member. If the queue has no
+        owner, a member may only move forwards. Raises UnknownTopic, TableFull, StoreBusy.
         """
         span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
         if not 0 <= offset <= self._store.topics.max_offset(queue):
@@ -201,31 +201,31 @@ class Leases:
         return self._commit_free(consumer, peer.remote, group, queue, offset)
 
     def leave(self, consumer: Consumer) -> None:
-        """Give back what a member has that left or lost its connection.
+        """Release the queues of a member that left or lost its connection.
 
-        A queue that was locked for its order is kept for 30 s after a connection has ended: a handler may still run.
+        An ordered queue stays locked for 30 s after the connection has ended, because a handler may still run.
         """
-        self._wants.forget(consumer)
+        self._requests.forget(consumer)
         for lease in self._of(consumer):
             if consumer.peer.is_open or not self._fences.is_around(lease):
                 self._release(lease)
 
     def has_any(self, consumer: Consumer, topic: str) -> bool:
-        """Tell whether a member has a queue of a topic."""
+        """Return whether a member has a queue of a topic."""
         return any(lease.queue.topic == topic for lease in self._of(consumer))
 
     def release_topic(self, consumer: Consumer, topic: str) -> None:
-        """Give back a member's queues of a topic that it subscribes to no more."""
+        """Release a member's queues of a topic that it no longer subscribes to."""
         for lease in self._of(consumer):
             if lease.queue.topic == topic:
                 self._release(lease)
 
     def members_changed(self) -> None:
-        """Forget the allocations that were computed from the members and queues as they were."""
+        """Drop cached allocations, because members or queues have changed."""
         self._allocations.forget()
 
     def look(self) -> None:
-        """Move every queue on its way; call this a few times a second, and when anything may have changed."""
+        """Advance every move of a queue. Call this a few times a second, and after any change."""
         self._allocations.forget()
         for key, lease in list(self._leases.items()):
             if not lease.is_valid:
@@ -234,9 +234,9 @@ class Leases:
                 self._release(lease)
             else:
                 self._settle(key, lease)
-        self._wants.end_old()
-        self._strangers.end_old()
-        for key in self._wants:
+        self._requests.end_old()
+        self._non_member_locks.end_old()
+        for key in self._requests:
             if key not in self._leases:
                 self._tell_wanting(key)
         now = time.monotonic()
@@ -246,13 +246,13 @@ class Leases:
     # --- taking ----------------------------------------------------------------------------------
 
     def _has_taken(self, consumer: Consumer, queue: MessageQueue, begin: int | None) -> bool:
-        """Take a queue for a member, or note that it wants it. ``begin`` is None for a lock."""
+        """Take a queue for a member, or note its request. ``begin`` is the offset it asks for; None for a lock."""
         key = (consumer.group, queue)
-        want = self._wants.note(key, consumer, locks=begin is None)
+        wanted = self._requests.note(key, consumer, locks=begin is None)
         held = self._leases.get(key)
         if held is not None:
             self._settle(key, held)
-        if key in self._leases or self._is_reserved(key, consumer, want):
+        if key in self._leases or self._is_reserved(key, consumer, wanted):
             return False
         if begin is not None and self._is_moved(consumer.group, queue, consumer, begin):
             return False
@@ -265,7 +265,7 @@ class Leases:
         lease.pulled_at = time.monotonic()
         self._fences.know_again(lease)
         self._moved.pop(key, None)
-        self._wants.drop(key, consumer)
+        self._requests.drop(key, consumer)
         return True
 
     def _exists(self, queue: MessageQueue) -> bool:
@@ -278,8 +278,8 @@ class Leases:
         topics = self._store.topics
         return min(max(offset, topics.min_offset(queue)), topics.max_offset(queue))
 
-    def _is_reserved(self, key: Key, consumer: Consumer, want: Want) -> bool:
-        """Tell whether a free queue is kept for another member that is to have it."""
+    def _is_reserved(self, key: Key, consumer: Consumer, wanted: QueueRequest) -> bool:
+        """Return whether a free queue is reserved for another member, which the allocation names."""
         group, queue = key
         if self._fences.is_for(key, consumer.client_id):
             return False
@@ -287,12 +287,12 @@ class Leases:
         heir, local = shares.remote.get(queue, consumer.client_id), shares.local.get(queue)
         if heir == consumer.client_id and (local is None or local.client_id == heir):
             return False
-        return time.monotonic() < want.since + _RESERVED_S
+        return time.monotonic() < wanted.since + _RESERVED_S
 
     # --- moving ----------------------------------------------------------------------------------
 
     def _settle(self, key: Key, lease: Lease) -> None:
-        """Ask for a queue that another member is to have; release it when its member has given it up."""
+        """Ask the owner for a queue that another member is to have; release it once the owner has given it up."""
         if lease.is_called_in:
             if lease.is_given_up():
                 self._release(lease)
@@ -302,7 +302,7 @@ class Leases:
 
     def _is_called_for(self, key: Key, lease: Lease) -> bool:
         queue, owner, now = lease.queue, lease.consumer, time.monotonic()
-        wanting = [each for each in self._wants.of(key) if each is not owner]
+        wanting = [each for each in self._requests.of(key) if each is not owner]
         same_id = [each for each in wanting if each.client_id == owner.client_id]
         if same_id and owner.seen_at < now - _SILENT_S:
             return True
@@ -326,16 +326,16 @@ class Leases:
         self._tell_wanting(key)
 
     def _tell_wanting(self, key: Key) -> None:
-        """Let pulls of a free queue be looked at again, and let an orderly consumer try its lock again."""
-        for consumer, want in self._wants.of(key).items():
-            if want.locks and want.last < time.monotonic() - 0.2 and not self._is_reserved(key, consumer, want):
-                want.last = time.monotonic()
+        """Retry held pulls of a free queue, and tell orderly consumers to try their lock again."""
+        for consumer, wanted in self._requests.of(key).items():
+            if wanted.locks and wanted.last < time.monotonic() - 0.2 and not self._is_reserved(key, consumer, wanted):
+                wanted.last = time.monotonic()
                 tell_members_changed(consumer)
         for callback in self._listening:
             callback(*key)
 
     def _lose(self, key: Key, lease: Lease) -> None:
-        """Drop a lease whose epoch is old: of a seek, or of another member after the server stood still."""
+        """Drop a lease whose epoch is old, after a seek or after the server stalled and another member took over."""
         del self._leases[key]
         slot = self._seats.slot(*key)
         if slot is None or lease.grant is None:
@@ -350,7 +350,7 @@ class Leases:
             tell_offsets(lease.consumer, lease.queue.topic, {wire: offset})
 
     def _is_moved(self, group: str, queue: MessageQueue, consumer: Consumer | None, offset: int) -> bool:
-        """Tell whether a member goes on at a place that the group was moved away from."""
+        """Return whether a member still uses an offset that a seek has replaced."""
         moved = self._moved.get((group, queue))
         return moved is not None and moved.consumer is consumer and offset != moved.offset
 

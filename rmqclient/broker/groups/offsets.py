@@ -1,25 +1,24 @@
-"""Offsets: how far groups are, and where a new one begins. Requests 14, 15, 43 and 45.
+"""Offsets: offsets of groups, and start offsets of new ones. Requests 14, 15, 43 and 45.
 
-RocketMQ's broker answers 0 for a group without an offset when the first message of the queue is still in memory, so
-CONSUME_FROM_LAST_OFFSET begins at the oldest message of young queues, and else 22, so the client decides
-[ConsumerManageProcessor.queryConsumerOffset]. Here a new group of consumers that are pushed messages begins where it
-asks to, as local groups do (:mod:`rmqclient.consuming.start_position`):
+For a group without an offset RocketMQ's broker answers 0 if the queue's first message is still in memory, so that
+CONSUME_FROM_LAST_OFFSET begins at the oldest message of a young queue; otherwise it answers 22, and the client decides
+[ConsumerManageProcessor.queryConsumerOffset]. Here a new group of push consumers begins where its settings say, as
+local groups do (:mod:`rmqclient.consuming.start_position`):
 
 ==========================  =======================================================================================
 first offset                the oldest message of each queue
 last offset                 the end of every queue as it was when the group's first member sent its first heartbeat
-a time                      the client asks for it: 22
+a time                      22: the client looks up the offset
 a queue of a retry topic,   its oldest message
 one that came later, or
 of a topic that the member
 had to wait for
 ==========================  =======================================================================================
 
-Any other client gets RocketMQ's answer, and a queue counts as young when it still has its first message.
+Any other client gets RocketMQ's answer; a queue counts as young while it still has its first message.
 
-A broadcast consumer keeps its offsets itself, and begins at the end, for which it asks (30) a moment after its
-heartbeat. The answer is the end as it was at that heartbeat, until it has pulled: it misses nothing that was sent after
-its start.
+A broadcast consumer stores its own offsets and begins at the end, which it asks for (30) a moment after its heartbeat.
+Until it has pulled, the answer is the end at that heartbeat, so it misses nothing that was sent after its start.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ from rmqclient.store.waiting.schedule import DELAY_LEVELS
 Ends = dict[MessageQueue, int]
 
 
-class Begins:
-    """Remembers where the queues ended when new groups came. For the thread of the event loop."""
+class StartOffsets:
+    """Remembers the end of each queue when a new group came. For the thread of the event loop."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self._ends: dict[str, dict[str, Ends]] = {}
 
     def note(self, consumer: Consumer, awaits: Callable[[str], bool]) -> None:
-        """Note where the queues end that a new group is about to consume.
+        """Note the ends of the queues that a new group is about to consume.
 
-        A topic that ``awaits`` says yes to was made after the consumer had come, so all of its messages are new to it.
+        ``awaits(topic)`` is true for a topic that was made after the consumer came: it gets all of its messages.
         """
         ends = self._ends.setdefault(consumer.group, {})
         for topic in consumer.subscriptions:
@@ -63,16 +62,16 @@ class Begins:
                 now = {queue: end_of(queue) for queue in queues}
                 ends.setdefault(topic, now)
                 if consumer.is_broadcast:
-                    consumer.begins = {**now, **consumer.begins}
+                    consumer.start_offsets = {**now, **consumer.start_offsets}
 
     def forget(self, group: str) -> None:
-        """Forget a group that has no remote member any more."""
+        """Forget a group that has no remote members left."""
         self._ends.pop(group, None)
 
     def offset(self, group: str, queue: MessageQueue, consumer: Consumer | None) -> int | None:
-        """Return where a group goes on, or is to begin, in a queue; None when the client is to decide.
+        """Return the offset, or start offset, of a group in a queue; None if the client decides.
 
-        ``consumer`` is the member that asks. A queue that does not exist is at 0.
+        ``consumer`` is the member that asks. A queue that does not exist has offset 0.
         """
         topics = self._store.topics
         try:
@@ -99,14 +98,14 @@ _NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 class OffsetsRoom:
     """Answers requests about the offsets of groups."""
 
-    def __init__(self, store: MessageStore, clients: Clients, leases: Leases, begins: Begins) -> None:
+    def __init__(self, store: MessageStore, clients: Clients, leases: Leases, start_offsets: StartOffsets) -> None:
         self._store = store
         self._clients = clients
         self._leases = leases
-        self._begins = begins
+        self._start_offsets = start_offsets
 
     def routes(self) -> Iterable[Route]:
-        """Declare the requests about offsets. The levels of delays are counters of the server, of no topic or group."""
+        """Declare the requests about offsets. Those of delay levels belong to the server, to no topic or group."""
         yield Route(RequestCode.QUERY_CONSUMER_OFFSET, self._query, needs=of_topic_and_group(), writes=False)
         yield Route(RequestCode.UPDATE_CONSUMER_OFFSET, self._update, needs=of_topic_and_group(), writes=True)
         yield Route(
@@ -116,7 +115,7 @@ class OffsetsRoom:
 
     def _query(self, request: Request) -> Frame:
         group, queue = _subject(request)
-        offset = self._begins.offset(group, queue, self._clients.consumer(group, request.peer))
+        offset = self._start_offsets.offset(group, queue, self._clients.consumer(group, request.peer))
         if offset is None and request.fields.get("setZeroIfNotFound"):
             offset = 0
         if offset is None:
@@ -124,7 +123,7 @@ class OffsetsRoom:
         return request.success(offset=offset)
 
     def _update(self, request: Request) -> Frame:
-        """Set an offset. A commit of who has lost the queue is refused: the queue's owner has its own by now."""
+        """Set an offset. Refuses a member that has lost the queue, because the new owner commits its own."""
         group, queue = _subject(request)
         try:
             refusal = self._leases.commit(request.peer, group, queue, request.fields["commitOffset"])
@@ -133,7 +132,7 @@ class OffsetsRoom:
         return request.failure(ResponseCode.SYSTEM_ERROR, refusal) if refusal else request.success()
 
     def _all_offsets(self, request: Request) -> Frame:
-        """Tell the offsets of every group that the client may read for."""
+        """Answer the offsets of all groups that the client may read."""
         table: dict[str, dict[int, int]] = {}
         for slot in self._store.groups:
             if request.reads_group(slot.group):

@@ -1,9 +1,9 @@
-"""Room: answers the requests of members of groups, and keeps the store's groups and the remote ones together.
+"""Room: answers the requests of members of groups, and connects remote members to the store's groups.
 
 ====  =====================================================================================================
 code  what it does
 ====  =====================================================================================================
-34    a heartbeat: who the client is, which groups it is in, and what they want
+34    a heartbeat: the client, its groups and their subscriptions
 35    a client leaves a group
 38    the client ids of a group, local members included
 41    locks queues for an orderly consumer; 42 unlocks them
@@ -26,9 +26,9 @@ from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.notices import tell_members_changed
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.groups.allocation import Allocations
-from rmqclient.broker.groups.lease import StrangersLocks
+from rmqclient.broker.groups.lease import NonMemberLocks
 from rmqclient.broker.groups.leases import Leases
-from rmqclient.broker.groups.offsets import Begins, OffsetsRoom
+from rmqclient.broker.groups.offsets import OffsetsRoom, StartOffsets
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.limits.made import Made
@@ -51,13 +51,13 @@ _log = Log(__name__)
 _SILENCE_EVERY_S = 10.0
 _LONGEST_NAME = 512
 _MOST_LOCKED = 4_096
-"""Queues of one request to lock or unlock."""
+"""Queues of one request to lock or unlock, at most."""
 
 
 class GroupsRoom:
-    """Who is in which group, and who has which queue. Except for :meth:`close`, for the thread of the event loop.
+    """Members of groups and owners of queues. Except for :meth:`close`, for the thread of the event loop.
 
-    ``broker_name`` is the one that clients know. With ``read_only``, members get what they ask for, and take neither a
+    ``broker_name`` is the one that clients know. With ``read_only``, members may read any queue, and take neither a
     seat nor a queue in the store.
     """
 
@@ -81,19 +81,19 @@ class GroupsRoom:
         self._broker_name = broker_name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seats = Seats(store, made, self._rang)
-        self._begins = Begins(store)
+        self._start_offsets = StartOffsets(store)
         self.awaited = awaited
         self.clients = Clients(self)
         allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.read_queues)
         self.leases = Leases(store, self._seats, self.clients, allocations, settings, broker_name, counters)
-        self._offsets = OffsetsRoom(store, self.clients, self.leases, self._begins)
+        self._offsets = OffsetsRoom(store, self.clients, self.leases, self._start_offsets)
         self._topics_of: dict[Consumer, set[str]] = {}
         self._unseated: set[Consumer] = set()
-        self._locks_apart = StrangersLocks()
-        """Of members that only read: they keep each other from a queue, and nobody else."""
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._locks_apart = NonMemberLocks()
+        """Locks of read-only members; they exclude only each other."""
+        self._announced: dict[str, tuple[object, ...]] = {}
         self._logged: set[tuple[str, str, str]] = set()
-        self._is_called = False  # whether the loop is going to look
+        self._is_called = False  # whether a look is scheduled on the loop
         self._looked_for_silence_at = time.monotonic()
         self._pool = ThreadPoolExecutor(1, "rmq-serve-groups")
 
@@ -108,7 +108,7 @@ class GroupsRoom:
         yield from self._offsets.routes()
 
     def close(self) -> None:
-        """Give every seat and queue back, when no request comes any more."""
+        """Release every seat and queue. Call it after the last request."""
         self._loop = None
         self._pool.shutdown()
         self._seats.close()
@@ -124,11 +124,11 @@ class GroupsRoom:
     def _is_read_only(self) -> bool:
         return self._read_only or self._store.is_replica
 
-    # --- what Clients tell -----------------------------------------------------------------------
+    # --- called by Clients -----------------------------------------------------------------------
 
     def joined(self, consumer: Consumer) -> None:
-        """Give a member its seats, and take back those of topics that it subscribes to no more."""
-        self._begins.note(consumer, functools.partial(self.awaited.awaits, consumer.peer))
+        """Give a member its seats, and take back those of topics that it no longer subscribes to."""
+        self._start_offsets.note(consumer, functools.partial(self.awaited.awaits, consumer.peer))
         if consumer.shares_queues and not self._is_read_only:
             for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
                 self._topics_of[consumer].discard(topic)
@@ -143,13 +143,13 @@ class GroupsRoom:
         self.leases.leave(consumer)
         self._leave_seats(consumer)
         if not self.clients.consumers(consumer.group):
-            self._begins.forget(consumer.group)
-            self._told.pop(consumer.group, None)
+            self._start_offsets.forget(consumer.group)
+            self._announced.pop(consumer.group, None)
         self.leases.members_changed()
         self._announce(consumer.group)
 
     def _seat(self, consumer: Consumer) -> None:
-        """Sit down for every topic; one for which that fails is tried again at each look."""
+        """Take a seat for every topic; a failed one is tried again at each look."""
         self._unseated.discard(consumer)
         for topic, subscription in consumer.subscriptions.items():
             try:
@@ -172,7 +172,7 @@ class GroupsRoom:
                 self._seats.leave(consumer, topic)
 
     def _leave_seats(self, consumer: Consumer) -> None:
-        """Leave the seats of the topics of which no queue is kept for a client that may come back."""
+        """Leave the seats of topics in which no queue is reserved for a client that may come back."""
         topics = self._topics_of.get(consumer, set())
         for topic in [each for each in topics if not self.leases.has_any(consumer, each)]:
             topics.discard(topic)
@@ -191,7 +191,7 @@ class GroupsRoom:
     # --- looking ---------------------------------------------------------------------------------
 
     def _rang(self) -> None:
-        """Make the event loop look; called by the thread of the seats."""
+        """Schedule a look on the event loop; called by the thread of the seats."""
         loop = self._loop
         if loop is not None and not self._is_called:
             self._is_called = True
@@ -201,7 +201,7 @@ class GroupsRoom:
                 self._loop = None
 
     def look(self) -> None:
-        """See what local members and the time have changed, and move queues on their way."""
+        """Find changes by local members and by time, and advance the moves of queues."""
         self._is_called = False
         self._seats.forget_local_ids()
         for consumer in list(self._unseated):
@@ -217,21 +217,21 @@ class GroupsRoom:
             self.clients.end_silent()
 
     def _announce(self, group: str, *, anyway: bool = False) -> None:
-        """Send request 40 to all members of a group, if its members or the queues of its topics have changed."""
+        """Send request 40 to all members of a group if its members or its topics' queues have changed."""
         consumers = self.clients.consumers(group)
         if not consumers:
             return
         topics = sorted(self.clients.subscriptions(group))
         counts = [len(self._read_queues(topic)) for topic in topics]
         state = (self.ids(group), *zip(topics, counts, strict=True))
-        is_due = anyway or self._told.get(group, state) != state
+        is_due = anyway or self._announced.get(group, state) != state
         if is_due and self._settings.settings(group).tells_changes:
             for consumer in consumers:
                 tell_members_changed(consumer)
-        self._told[group] = state
+        self._announced[group] = state
 
     def _read_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that remote consumers see; none of a topic that is not there."""
+        """Return the queues of a topic that remote consumers see; empty for a missing topic."""
         config = self._topics.config(topic)
         queues = self._topics.queues(topic)
         return [queue for queue in queues if config is not None and queue.queue_id < config.read_queue_count]
@@ -281,13 +281,13 @@ class GroupsRoom:
         return None
 
     def _beat_at_last(self, request: Request, heartbeat: bodies.Heartbeat) -> Frame:
-        """Take a heartbeat in whose topics had to be made; whatever becomes of it, the client is answered."""
+        """Take a heartbeat whose topics had to be made. The client is answered in any case."""
         try:
             return self._beat(request, heartbeat)
         except AnswerError as error:
             self._refused(request, error)
             return request.failure(error.code, error.remark or str(error))
-        except Exception as error:  # noqa: BLE001 - nobody is above this call
+        except Exception as error:  # noqa: BLE001 - there is no caller to raise to
             _log.exception("the heartbeat of %s failed", request.peer.remote)
             return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
 
@@ -372,7 +372,7 @@ def _lock_request(request: Request) -> bodies.LockRequest:
     wanted = bodies.LockRequest.decode(request.body)
     heartbeats.check_group(wanted.group)
     heartbeats.check_client(wanted.client_id)
-    for queue in wanted.queues:  # of any name: who is no member may lock what is no queue
+    for queue in wanted.queues:  # any name is allowed: a client without a group locks names that are no queues
         if len(queue.topic) > _LONGEST_NAME:
             text = f"a lock with a name of {len(queue.topic):,} characters; at most {_LONGEST_NAME}"
             raise heartbeats.refusal(f"group {wanted.group!r}: {text}")

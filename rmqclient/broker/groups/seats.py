@@ -1,8 +1,8 @@
 """Seats: remote members in the store's own table of members, held by the process that has their connections.
 
-A remote member that shares queues has a seat for each topic, under its client id, so local members count it when they
-share the queues, and ``rmq group`` shows it. One thread shows that the seats live and renews the leases of their
-queues, so an event loop that is busy for a moment loses neither. The kernel frees both when this process dies.
+A remote member in clustering mode has a seat for each topic, under its client id. So local members count it when they
+allocate queues, and ``rmq group`` shows it. One thread renews the seats and the leases of their queues, so a busy event
+loop loses neither. The kernel frees both when this process dies.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 LEASE_MS = 10_000
-"""How long local members wait for a server that stands still, as they wait for each other. [ConsumerConfig.lease_ms]"""
+"""Milliseconds for which local members wait for a stalled server, as for each other. [ConsumerConfig.lease_ms]"""
 BEAT_S = 0.25
-"""Between two heartbeats of the seats. [ConsumerConfig.liveness_interval_ms]"""
+"""Seconds between two heartbeats of the seats. [ConsumerConfig.liveness_interval_ms]"""
 
 _RETRIES = "*"
-"""What members of a retry topic say."""
+"""Subscription text of members of a retry topic."""
 _LIST_S = 0.05
 _LOCK_TIMEOUT_MS = 200
-"""A step of the event loop waits no longer for a mutex; what could not be done is tried again."""
+"""Milliseconds for which a step of the event loop waits for a mutex, at most; it is then tried again."""
 
 
 class Seats:
-    """The seats of all remote members, and their leases. Safe for threads; ``rang`` is called by a thread of its own.
+    """The seats of all remote members, and their leases. Safe for threads.
 
-    ``rang`` hears whenever members, topics or owners of queues may have changed, and every quarter of a second.
+    A thread of its own calls ``rang`` when members, topics or owners of queues may have changed, and every quarter of a
+    second.
     """
 
     def __init__(self, store: MessageStore, made: Made, rang: Callable[[], None]) -> None:
@@ -62,12 +63,12 @@ class Seats:
         self._thread = GuardedThread(target=self._beat, name="rmq-serve-seats")
 
     def start(self) -> None:
-        """Begin to beat; a second call does nothing."""
+        """Start the heartbeats; a second call does nothing."""
         if self._thread.ident is None:
             self._thread.start()
 
     def close(self) -> None:
-        """Give every queue and every seat back, and end the thread. A queue that is fenced stays so for its client."""
+        """Release every queue and seat, and end the thread. Fences stay."""
         self._closing.set()
         self._bell.ring()
         if self._thread.is_alive():
@@ -82,10 +83,10 @@ class Seats:
         self._members.clear()
 
     def sit(self, consumer: Consumer, subscription: bodies.Subscription) -> bool:
-        """Give a member its seat for a topic. False when living members want other messages of it, and it gets none.
+        """Give a member its seat for a topic. False if its subscription differs from that of living members.
 
-        Local members decide: they cannot change what they want. When all members are remote, the newest one decides, as
-        with a broker, and the seats of the others get its text. Raises TableFull, StoreBusy.
+        Local members decide, because they cannot change their subscription. If all members are remote, the newest one
+        decides, as with a broker, and the seats of the others get its text. Raises TableFull, StoreBusy.
         """
         text, name = text_of(subscription), _name(consumer, subscription.topic)
         group, topic, _ = name
@@ -97,7 +98,7 @@ class Seats:
             if name not in self._members:
                 try:
                     self._members[name] = self._table.join(*name, text)
-                except MembershipRefused:  # of a member that stands still, and counts no more
+                except MembershipRefused:  # by a stalled member, which no longer counts
                     return False
             sitting = self._sitting.setdefault(name, [])
             if consumer not in sitting:
@@ -106,7 +107,7 @@ class Seats:
             return True
 
     def leave(self, consumer: Consumer, topic: str) -> None:
-        """Take a member's seat for a topic, if no other connection has its client id; its queues were released."""
+        """Remove a member's seat for a topic, unless another connection has its client id. Its queues were released."""
         name = _name(consumer, topic)
         with self._lock:
             sitting = self._sitting.get(name, [])
@@ -119,9 +120,9 @@ class Seats:
                     member.leave()
 
     def take(self, consumer: Consumer, queue: MessageQueue, begin: int) -> QueueGrant | None:
-        """Take the lease of a queue for a member that sits; None while somebody has it, or the mutex is busy.
+        """Take the lease of a queue for a member with a seat; None while it has an owner, or the mutex is busy.
 
-        A group that never had the queue begins at ``begin``. Raises UnknownTopic, TableFull.
+        A group that never had the queue begins at offset ``begin``. Raises UnknownTopic, TableFull.
         """
         member = self._members.get(_name(consumer, queue.topic))
         if member is None:
@@ -138,22 +139,22 @@ class Seats:
             return grant
 
     def release(self, grant: QueueGrant) -> None:
-        """Give a queue back. Nothing happens when somebody else has it."""
+        """Release a queue. Does nothing if it has another owner."""
         if self._grants.get(grant.group_queue) is grant:
             del self._grants[grant.group_queue]
         grant.release()
 
     def slot(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
-        """Return the store's slot of a group for a queue; None when it never had it, or there is no such queue."""
+        """Return the store's slot of a group for a queue; None if it never had it, or there is no such queue."""
         try:
             return self._store.groups.find(stored_group(group), self._store.topics.slot(queue))
         except LookupError:
             return None
 
     def slot_or_new(self, group: str, queue: MessageQueue, begin: int, client: Address) -> GroupQueueSlot | None:
-        """Return the store's slot of a group for a queue, which begins there for a client if it never had it.
+        """Return the store's slot of a group for a queue; a new one begins at offset ``begin``.
 
-        None when the client's address has had as many as it may. Raises UnknownTopic, TableFull.
+        None if the client's address has used up its share of slots. Raises UnknownTopic, TableFull.
         """
         number = self._store.topics.slot(queue)
         found = self._store.groups.find(stored_group(group), number)
@@ -162,24 +163,24 @@ class Seats:
         return found
 
     def has_owner(self, slot: GroupQueueSlot) -> bool:
-        """Tell whether a member has a queue, of this process or another."""
+        """Return whether a queue has an owner, in this process or another."""
         with self._lock:
             return self._table.owner(slot) is not None
 
     def counted(self, group: str, topic: str) -> tuple[MemberInfo, ...]:
-        """Return the members that share the queues of a topic, as local members count them."""
+        """Return the members among which local members allocate a topic's queues."""
         with self._lock:
             return self._table.counted(stored_group(group), topic, LEASE_MS)
 
     def local_ids(self, group: str) -> set[str]:
-        """Return the client ids of the local members of a group, for whichever topics; they may be 50 ms old."""
+        """Return the client ids of the local members of a group, for any topic. The result may be 50 ms old."""
         with self._lock:
             if time.monotonic() > self._listed_at + _LIST_S:
                 self._list_local_ids()
             return self._local_ids.get(stored_group(group), set())
 
     def forget_local_ids(self) -> None:
-        """Let the next question about local members be answered from the table."""
+        """Drop the cache of :meth:`local_ids`."""
         self._listed_at = -math.inf
 
     def _list_local_ids(self) -> None:
@@ -190,12 +191,12 @@ class Seats:
                 self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
 
     def is_ours(self, seat: MemberInfo) -> bool:
-        """Tell whether a seat is that of a remote member of this server."""
+        """Return whether a seat is that of a remote member of this server."""
         with self._lock:
             return self._is_ours(seat)
 
     def tell(self, *seats: MemberInfo) -> None:
-        """Make local members look at once."""
+        """Wake local members, so that they look at once."""
         self._table.tell(seats)
 
     def _is_ours(self, seat: MemberInfo) -> bool:
@@ -203,7 +204,7 @@ class Seats:
         return member is not None and (member.slot, member.incarnation) == (seat.slot, seat.incarnation)
 
     def _join_anew(self, seats: Sequence[MemberInfo], text: str) -> None:
-        """Give members of this server another text; nobody else is a member meanwhile."""
+        """Give members of this server another text. The group has no other members at this time."""
         names = [(seat.group, seat.topic, seat.client_id) for seat in seats]
         for name in names:
             self._members.pop(name).leave()
@@ -217,9 +218,9 @@ class Seats:
             try:
                 self._show_life()
             except (QueueError, OSError) as error:
-                _log.error("remote members cannot be shown to live, trying again: %s", error)
+                _log.error("heartbeats of remote members failed, trying again: %s", error)
             except Exception:  # noqa: BLE001 - without this thread every member would lose its queues
-                _log.exception("remote members cannot be shown to live, trying again")
+                _log.exception("heartbeats of remote members failed, trying again")
             self._rang()
             if not self._closing.is_set():
                 bell.wait(heard, BEAT_S)
@@ -240,10 +241,10 @@ def _name(consumer: Consumer, topic: str) -> tuple[str, str, str]:
 
 
 def text_of(subscription: bodies.Subscription) -> str:
-    """Return what a remote member wants, as the text that the members of a group compare.
+    """Return a remote member's subscription as the text that the members of a group compare.
 
     A local member's text is :attr:`rmqclient.handler.Handler.subscription`: tags, filters, order and allocation. A
-    heartbeat says nothing of the last two (:mod:`rmqclient.store.runtime.subscription`).
+    heartbeat does not have the last two (:mod:`rmqclient.store.runtime.subscription`).
     """
     if subscription.topic.startswith(RETRY_PREFIX):
         return _RETRIES
@@ -253,5 +254,5 @@ def text_of(subscription: bodies.Subscription) -> str:
 
 
 def allocation_of(text: str) -> str:
-    """Return the name of the allocation in a member's text; ``averaged`` when it has none."""
+    """Return the name of the allocation in a member's text; ``averaged`` if there is no name."""
     return text.rpartition("; allocation ")[2] or "averaged" if "; allocation " in text else "averaged"

@@ -1,9 +1,9 @@
-"""Life: how a server begins and ends beside the store that it opens.
+"""Life: start and end of a server, beside the store that it opens.
 
 ==================  ====================================================================
 ``parent``          ending with the process that started the server
 ``ephemeral``       a directory that is removed with its server, killed or not
-``failures``        for tests: requests that fail as often as they are told to
-``clock_setting``   for tests: a server whose time is moved forward
+``failures``        for tests: requests that fail on demand
+``clock_setting``   for tests: moves the server's clock forward
 ==================  ====================================================================
 """

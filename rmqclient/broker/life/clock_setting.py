@@ -1,8 +1,8 @@
-"""Clock setting: for tests of clients, a server whose time is moved forward.
+"""Clock setting: moves the server's clock forward, for tests of clients.
 
-The setting ``advanceClock`` of request 25 moves it by so many milliseconds (``mqadmin updateBrokerConfig -k
-advanceClock -v 600000``). Delay levels, timer messages, checks of transactions and retention follow; what clients time
-for themselves does not. Only a server with a directory of its own (``--ephemeral``) can be told so.
+The setting ``advanceClock`` of request 25 moves it by a number of milliseconds (``mqadmin updateBrokerConfig -k
+advanceClock -v 600000``). Delay levels, timer messages, checks of transactions and retention follow; time that clients
+measure themselves does not. Only a server with a directory of its own (``--ephemeral``) accepts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ClockSetting:
         self._handler = handler
 
     def answer(self, request: Request) -> Frame | None:
-        """Move the clock, if this request says so."""
+        """Move the clock if this request asks for it."""
         if request.code != RequestCode.UPDATE_BROKER_CONFIG or SETTING.encode() not in request.body:
             return self._handler(request)
         for line in request.body.decode(errors="replace").splitlines():
@@ -39,7 +39,7 @@ class ClockSetting:
 
 
 def read_advance(text: str) -> timedelta:
-    """Return the time of a setting. Raises ValueError for anything but whole milliseconds from 0 on."""
+    """Parse the value of the setting. Raises ValueError unless it is whole milliseconds, 0 or more."""
     digits = text.strip()
     if not (digits.isascii() and digits.isdigit()) or len(digits) > len("1000000000000"):
         raise ValueError(f"{SETTING}={text!r:.80}: give whole milliseconds, such as 600000 for ten minutes")

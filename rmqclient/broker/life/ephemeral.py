@@ -1,7 +1,7 @@
-"""Ephemeral: a directory for one run of a server, removed at its end; what a killed server left is removed by the next.
+"""Ephemeral: a directory for one run of a server, removed at its end. A later server removes what a killed one left.
 
-It lies in shared memory (``/dev/shm``) if there is room, else among the temporary files. A lock on the directory itself
-shows whether its server lives: the system takes it from the dead.
+It lies in shared memory (``/dev/shm``) if there is enough space, else among the temporary files. A lock on the
+directory itself shows whether its server lives; the system frees it when the process dies.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Final
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory in it is made for this user alone
 _PREFIX: Final = "rmq-ephemeral-"
 ROOM_BYTES: Final = 512 << 20
-"""Free bytes that shared memory must have: containers often give it 64 MiB."""
+"""Bytes that must be free in shared memory: containers often have only 64 MiB."""
 
 
 @contextmanager
 def ephemeral_root(places: tuple[Path, ...] | None = None) -> Iterator[Path]:
-    """Make a directory for the length of a block. Raises OSError when no place takes one.
+    """Make a directory for the length of a block. Raises OSError if that fails everywhere.
 
-    ``places`` are the directories to make it in, the best one first; without them those that the module names.
+    ``places`` are the parent directories, the preferred one first; default: those that the module names.
     """
     candidates = places if places is not None else (_MEMORY, Path(tempfile.gettempdir()))
     for place in candidates:
@@ -40,7 +40,7 @@ def ephemeral_root(places: tuple[Path, ...] | None = None) -> Iterator[Path]:
 
 
 def _with_room(places: tuple[Path, ...]) -> Path:
-    """Return the first place with room; the last one if none has."""
+    """Return the first place with enough space; otherwise the last one."""
     for place in places[:-1]:
         with suppress(OSError):
             if os.access(place, os.W_OK) and shutil.disk_usage(place).free >= ROOM_BYTES:
@@ -52,7 +52,7 @@ def _made(place: Path) -> tuple[Path, int]:
     """Return a new directory and its locked descriptor."""
     while True:
         root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        with suppress(OSError):  # another server that starts took it for one that was left, and removes it
+        with suppress(OSError):  # another starting server took it for an abandoned one, and removes it
             descriptor = _locked(root)
             if descriptor is not None:
                 return root, descriptor
@@ -75,7 +75,7 @@ def _remove_unless_locked(left: Path) -> None:
 
 
 def _locked(root: Path) -> int | None:
-    """Return a descriptor of the directory with its lock; None if another process has the lock, or it has gone."""
+    """Return a locked descriptor of the directory; None if another process has the lock, or it is gone."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

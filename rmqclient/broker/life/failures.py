@@ -1,8 +1,8 @@
-"""Failures: for tests of clients, requests that fail as often as they are told to.
+"""Failures: requests that fail on demand, for tests of clients.
 
-``310:3:2`` lets the next three requests 310 be answered with 2, and nothing is done for them. The command takes this as
-``--fail``, and a server that runs as the setting ``failNext`` of request 25 (``mqadmin updateBrokerConfig -k failNext
--v 310:3:2``). Only a server with a directory of its own (``--ephemeral``) can be told so.
+``310:3:2`` answers the next three requests 310 with code 2 and does nothing for them. Give it as ``--fail`` at the
+start, or to a running server as the setting ``failNext`` of request 25 (``mqadmin updateBrokerConfig -k failNext -v
+310:3:2``). Only a server with a directory of its own (``--ephemeral``) accepts it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Failures:
             self.tell(text)
 
     def tell(self, text: str) -> None:
-        """Let requests fail. Raises ValueError as :func:`read_failure`."""
+        """Add a failure. Raises ValueError as :func:`read_failure`."""
         code, times, answer = read_failure(text)
         self._left.pop(code, None)
         if times:
             self._left[code] = times, answer
 
     def answer(self, request: Request) -> Frame | None:
-        """Fail, if this request is to."""
+        """Return the failure, if this request is to fail."""
         if request.code == RequestCode.UPDATE_BROKER_CONFIG and SETTING.encode() in request.body:
             return self._told_by(request)
         if request.code not in self._left:
@@ -58,7 +58,7 @@ class Failures:
 
 
 def read_failure(text: str) -> tuple[int, int, int]:
-    """Return code, times and answer of ``CODE:TIMES:ANSWER``; 0 times ends it. Raises ValueError for another form."""
+    """Parse ``CODE:TIMES:ANSWER``; 0 times cancels a failure. Raises ValueError for another form."""
     found = _FORM.fullmatch(text.strip())
     if found is None or int(found[3]) == 0:
         raise ValueError(f"{text!r:.80} is not CODE:TIMES:ANSWER, such as 310:3:2, with an answer that means failure")

@@ -1,7 +1,7 @@
-"""Parent: ending with the process that started the server, however that ends.
+"""Parent: ends the server with the process that started it.
 
-A file descriptor of the parent becomes readable when the process ends. ``PR_SET_PDEATHSIG`` would end the server with
-the *thread* that started it, which in a test runner or a pool is long before the process.
+A pidfd of the parent becomes readable when the process ends. ``PR_SET_PDEATHSIG`` would end the server with the
+*thread* that started it, which in a test runner or a pool ends long before the process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def when_parent_ends(callback: Callable[[], None]) -> None:
 
 
 def end_of_parent() -> threading.Event:
-    """Return what is set when the parent process ends, for a time without a loop."""
+    """Return an event that is set when the parent process ends, for use without an event loop."""
     ended, parent = threading.Event(), os.getppid()
     descriptor = os.pidfd_open(parent)  # stays open as long as this process lives
 

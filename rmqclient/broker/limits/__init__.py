@@ -1,7 +1,7 @@
-"""Limits: what a server allows its clients, and what it had to refuse.
+"""Limits: limits on clients, and counts of refusals.
 
 ==============  ==========================================================
 ``limits``      the numbers, with their units
-``counters``    what was refused, how often, and its line in the log
+``counters``    refusals by kind, counted and logged
 ==============  ==========================================================
 """

@@ -1,4 +1,4 @@
-"""Counters: what a server refused, by kind, and one line in the log for it, at most one a second for each kind."""
+"""Counters: refusals by kind, counted and logged; at most one line a second for each kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUIET_S: Final = 1.0
 
 
 class Refusal(enum.Enum):
-    """What is refused. The value is what the log and the counters call it."""
+    """What was refused. The value is its name in the log and the counters."""
 
     FRAME = "bytes that are not a frame"
     CONNECTION = "connections over the limit"
@@ -38,11 +38,11 @@ class Refusal(enum.Enum):
 
 
 _SILENT: Final = frozenset({Refusal.IDLE})
-"""What happens every day: it is counted, and logged only for those who debug."""
+"""Common events, which are counted but logged only at level DEBUG."""
 
 
 class Counters:
-    """Counts refusals. Any thread may count."""
+    """Counts refusals. Safe for threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -51,22 +51,22 @@ class Counters:
         self._logged: dict[Refusal, tuple[float, int]] = {}
 
     def refuse(self, kind: Refusal, text: str) -> None:
-        """Count a refusal. ``text`` says who, what and which limit, and is logged unless this kind was just now."""
+        """Count a refusal, and log ``text``, the client and the limit, unless this kind was just logged."""
         with self._lock:
             self._counts[kind] += 1
             now, count = self._clock(), self._counts[kind]
-            at, told = self._logged.get(kind, (now - _QUIET_S, 0))
+            at, logged = self._logged.get(kind, (now - _QUIET_S, 0))
             if now - at < _QUIET_S:
                 return
             self._logged[kind] = now, count
         level = logging.DEBUG if kind in _SILENT else logging.WARNING
-        more = f" (and {count - told - 1:,} more {kind.value} before)" if count - told > 1 else ""
+        more = f" (and {count - logged - 1:,} more {kind.value} before)" if count - logged > 1 else ""
         _log.log(level, "%s%s", text, more)
 
     def count(self, kind: Refusal) -> int:
-        """Return how often this was refused since the start."""
+        """Return the number of refusals of a kind since the start."""
         return self._counts[kind]
 
     def table(self) -> dict[str, int]:
-        """Return all counts by the lower-case names of their kinds."""
+        """Return all counts by the lower-case name of their kind."""
         return {kind.name.lower(): count for kind, count in self._counts.items()}

@@ -1,4 +1,4 @@
-"""Limits of a server: how much its clients may take of it. The unit of a number is in its name."""
+"""Limits: how much of a server its clients may use. The unit of a number is in its name."""
 
 from __future__ import annotations
 
@@ -14,66 +14,63 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What clients may take.
+    """Limits on clients. RocketMQ's name of a setting, if it has one, is in brackets.
 
-    Raises TypeError for another type, and ValueError for a number that is not above 0, or a frame longer than the
-    protocol allows.
-
-    RocketMQ's name of a setting is in brackets, where it has one.
+    Raises TypeError for a wrong type, and ValueError for a number that is not above 0, or a frame length beyond the
+    protocol's limit.
     """
 
     connections: int = 20_000
     """Connections of all clients; the process also needs a file descriptor for each."""
 
     connections_per_address: int = 15_000
-    """Connections from one address: many processes may stand behind one router."""
+    """Connections from one address; many processes may share it behind a router."""
 
     frame_bytes: int = MAX_FRAME_BYTES
-    """The longest frame of a client. A longer one is refused when its length has been read. [frameMaxLength]"""
+    """Length of a client's frame. A longer one is refused once its length has been read. [frameMaxLength]"""
 
     header_bytes: int = 256 * _KIB
-    """The longest header in a frame; every object of it costs more memory than its letters. That of a message has its
-    32 KiB of properties, and JSON may take six letters for one of theirs."""
+    """Length of a frame's header; parsed, it takes more memory than this. A message's header has up to 32 KiB of
+    properties, and JSON may need six bytes for one of theirs."""
 
     flight_bytes: int = 256 * _MIB
-    """Memory of the requests of all clients that wait for their answers, and of half-sent frames. More gets
-    SYSTEM_BUSY."""
+    """Memory of all requests that wait for answers, and of incomplete frames. More requests get SYSTEM_BUSY."""
 
     flight_bytes_per_connection: int = 64 * _MIB
     """The same, of one client."""
 
     unsent_bytes_paused: int = 1 * _MIB
-    """When more than this waits for a client that does not read, nothing is read from it."""
+    """When more unsent bytes than this wait for a client, the server stops reading from it."""
 
     unsent_bytes_per_connection: int = 64 * _MIB
-    """When more than this waits for a client, the client is cut off."""
+    """When more unsent bytes than this wait for a client, its connection is closed."""
 
     unsent_bytes: int = 512 * _MIB
-    """When more than this waits for all clients that do not read, the one that gets the next answer is cut off."""
+    """When more unsent bytes than this wait for all clients, the connection that gets the next answer is closed."""
 
     held_pulls: int = 50_000
-    """Pulls of all clients that wait for messages; one more gets SYSTEM_BUSY, after which clients wait for a while."""
+    """Pulls of all clients that wait for messages. Another one gets SYSTEM_BUSY, after which clients pause."""
 
     awaited_topics: int = 100_000
-    """Topics of all clients that are not there and were asked for; one more is not remembered as awaited."""
+    """Missing topics remembered for all clients that asked for them; further ones are not remembered."""
 
     groups_per_address: int = 1_000
-    """Groups that are made because clients of one address use them. An administrator makes more (request 200)."""
+    """Groups made by their use by clients of one address. An administrator may make more (request 200)."""
 
     group_queues_per_address: int = 4_096
-    """Queues in which groups begin because clients of one address use them; the store has 16,384 for all."""
+    """Pairs of group and queue made by their use by clients of one address; the store has 16,384 for all."""
 
     topics_per_address: int = 1_000
-    """Topics that are made by messages of clients of one address. An administrator makes more (request 17)."""
+    """Topics made by messages of clients of one address. An administrator may make more (request 17)."""
 
     frame_s: float = 60.0
-    """How long a client may take from the first byte of a frame to its last."""
+    """Time from the first byte of a frame to its last."""
 
     handshake_s: float = 10.0
-    """How long a client may take to agree about TLS."""
+    """Time for a TLS handshake."""
 
     idle_s: float = 120.0
-    """A connection on which neither side has sent for so long is closed. [serverChannelMaxIdleTimeSeconds]"""
+    """Time after which a connection without traffic is closed. [serverChannelMaxIdleTimeSeconds]"""
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

@@ -1,7 +1,7 @@
-"""Made: what clients make by using it, and what stays. The clients of one address make only their part of it.
+"""Made: limits, for each client address, what clients create permanently by using it.
 
-A group is known from its first request on, it takes a place in the store for each queue in which it goes on, and a
-message may make its topic. The store has a fixed number of places for all of these, so nobody may take them all.
+A request may create a group, a group's offset takes a slot of the store for each queue, and a message may create its
+topic. The store has a fixed number of slots for these, so the clients of one address may not take them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqclient.remoting.errors import AnswerError
 
 
 class Kind(enum.Enum):
-    """What is made. The value is what the log and the answers call it."""
+    """What was created. The value is its name in the log and in answers."""
 
     GROUP = "groups"
     GROUP_QUEUE = "places of groups in queues"
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
 
 
 class Made:
-    """Counts what was made by use since the server began, by address. Safe for threads."""
+    """Counts creations by address since the server's start. Safe for threads."""
 
     def __init__(self, limits: Limits, counters: Counters) -> None:
         self._most: Final = {
@@ -40,7 +40,7 @@ class Made:
         self._counts: Counter[tuple[Kind, str]] = Counter()
 
     def has_room(self, kind: Kind, client: Address) -> bool:
-        """Count one more of a kind; False, counted as refused, when the address has made its part."""
+        """Count one more of a kind; False, counted as a refusal, if the address has used up its share."""
         with self._lock:
             if self._counts[kind, client.host] < self._most[kind]:
                 self._counts[kind, client.host] += 1
@@ -49,7 +49,7 @@ class Made:
         return False
 
     def take(self, kind: Kind, client: Address) -> None:
-        """Count one more of a kind. Raises AnswerError when the address has made its part."""
+        """Count one more of a kind. Raises AnswerError if the address has used up its share."""
         if not self.has_room(kind, client):
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"{self._text(kind, client)}: let an administrator make more")
 

@@ -1,8 +1,8 @@
 """Connection: the bytes of one client in, answers out, and requests of the broker to this client.
 
-All answers to what one read brought leave in one write, or in several when they are long. A client that does not read
-its answers is not read from: the requests that have come already wait until it reads on, and it is cut off when too
-much waits for it all the same. A client that asks more than its memory allows is told that the server is busy.
+All answers to one read leave in one write, or in several if they are long. The server stops reading from a client that
+does not read its answers: requests already received wait, and if too many bytes wait for the client its connection is
+closed. Requests beyond the client's memory limit are answered with SYSTEM_BUSY.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rmqclient.remoting.frame import RESPONSE, Frame, FrameReader, encode
 from rmqclient.store.threads.logs import Log
 
 Quick = Callable[[bytes, int, Address, Address], tuple[bytes, int]]
-"""Answers whole frames in some bytes, from a position on, of a client and by an address of the server. Returns the
-bytes of all answers, and where the first frame stands that it left."""
+"""Answers complete frames: ``(data, position, remote, local)`` → the bytes of all answers, and the position of the
+first frame that it did not answer."""
 
 Answering = Callable[[Request], Frame | None]
 """Answers one request; None when the answer comes later, or never."""
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-"""What a stock broker says when it has no room for a request. [NettyRemotingAbstract.processRequestCommand]"""
+"""Remark of a stock broker that is overloaded. [NettyRemotingAbstract.processRequestCommand]"""
 
 _log = Log(__name__)
 
@@ -40,8 +40,8 @@ _NOBODY: Final = Address("", 0)
 class Connection(asyncio.BufferedProtocol):
     """One client. All methods are for the thread of the event loop.
 
-    All connections read into one buffer of the server, one after the other. A plain ``asyncio.Protocol`` gets memory of
-    256 KiB for each read, which the allocator maps and unmaps: on the way of a lone send that was most of its cost.
+    All connections read into one buffer of the server. A plain ``asyncio.Protocol`` gets a new 256 KiB buffer for each
+    read, which the allocator maps and unmaps: most of the cost of a single send.
     """
 
     __slots__ = (
@@ -93,30 +93,30 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet_since = 0.0
         self._half_since: float | None = None
         self._unsent = 0
-        self._waiting: deque[Request] | None = None  # for the client to read what was answered before
+        self._waiting: deque[Request] | None = None  # until the client has read earlier answers
         self._has_begun = False
         self.remote = remote
         self.local = _NOBODY
 
     @property
     def is_open(self) -> bool:
-        """Whether the client can still be told anything."""
+        """Whether frames can be sent to the client."""
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def has_begun(self) -> bool:
-        """Whether there was a connection, open or not any more."""
+        """Whether the connection was ever made; it may have ended."""
         return self._has_begun
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has its answer, and every answer has left."""
+        """Whether every request is answered, and every answer is sent."""
         self._flight.settle()
         sent = self._transport is None or not self._transport.get_write_buffer_size()
         return sent and not self._out and not self._flight.requests
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note both ends. A client that has reset the connection has no name any more: ``remote`` is known before."""
+        """Note both addresses. ``remote`` is given, because a reset socket has no peer name any more."""
         self._has_begun = True
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._opened.limits.unsent_bytes_paused)
@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._opened.watched.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell everybody who waits for this client."""
+        """Run the callbacks that wait for this client."""
         del exc
         self._transport = None
         self._out.clear()
@@ -144,23 +144,23 @@ class Connection(asyncio.BufferedProtocol):
             _run(callback)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes are to go; what stands there is of no use any more."""
+        """Return the shared buffer, whose earlier content is no longer needed."""
         del sizehint
         return self._opened.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take so many bytes out of the buffer."""
+        """Take ``nbytes`` from the buffer."""
         self.data_received(bytes(self._opened.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Answer every request that ``data`` completes, as far as the client reads the answers."""
+        """Answer every request that ``data`` completes, while the client reads the answers."""
         self._is_quiet = False
         self._has_taken = False
         reader = self._reader
         try:
             frames = reader.feed(data)
             if (frames or self._has_taken) and self._half_since is not None:
-                self._flight.hold(0)  # the first frame is no half one any more, and is counted as a request
+                self._flight.hold(0)  # the first frame may be complete now, and counts as a request
             if len(frames) == 1 and not self._waiting:
                 self._take(frames[0])
             elif frames:
@@ -175,13 +175,13 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def pause_writing(self) -> None:
-        """Read nothing more from a client that does not read."""
+        """Stop reading from a client that does not read."""
         self._is_paused = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Answer what waits, and read on if the client takes that, too."""
+        """Answer waiting requests, and resume reading if the client reads these answers, too."""
         self._is_paused = False
         self._is_quiet = False
         self._count_unsent(0)
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def send(self, frame: Frame) -> None:
-        """Send a frame with what else is sent in this turn of the loop; nothing happens when the client has gone."""
+        """Send a frame, in one write with others of this turn of the loop. Does nothing if the client is gone."""
         if not self.is_open:
             return
         if not self._out:
@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out.append(self._encoded(frame))
 
     def call(self, request: Frame, timeout_s: float, done: Callable[[Frame | None], None]) -> None:
-        """Send a request to the client; ``done`` gets the answer, None after the time or the end of the connection."""
+        """Send a request to the client; ``done`` gets the answer, or None at the time-out or the connection's end."""
         if not self.is_open:
             done(None)
             return
@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         self.send(request)
 
     def when_closed(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` when the connection ends, at once if it has ended."""
+        """Run ``callback`` when the connection ends, or now if it has ended."""
         if self._transport is None:
             callback()
         elif self._closed is None:
@@ -221,18 +221,18 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.append(callback)
 
     def stop_reading(self) -> None:
-        """Take no more requests; those that were taken are answered."""
+        """Read no more requests; those already read are answered."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def close(self) -> None:
-        """Send what is left, and end the connection."""
+        """End the connection after sending what is left."""
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def end(self) -> None:
-        """Give the system what it takes of what is left, and end the connection without waiting for the client."""
+        """Write as much of what is left as the system takes, and end the connection without waiting for the client."""
         self._flush()
         if self.is_idle and self._transport is not None:
             self._transport.close()
@@ -245,10 +245,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def look(self, now: float) -> None:
-        """End the connection if it was quiet for too long, or if a frame takes too long."""
+        """End the connection if it was idle for too long, or if a frame takes too long."""
         limits = self._opened.limits
         if self._half_since is not None and self._is_paused:
-            self._half_since = now  # its rest cannot come while nothing is read
+            self._half_since = now  # its rest cannot arrive while reading is paused
         if self._half_since is not None and now - self._half_since >= limits.frame_s:
             self._cut_off(
                 Refusal.HALF_FRAME, f"{self._reader.held:,} bytes of a frame in {limits.frame_s:g} s, and not its end"
@@ -267,13 +267,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._cut_off(Refusal.IDLE, f"idle for {limits.idle_s:g} s")
 
     def _take_in_turn(self, frames: Iterator[Frame]) -> None:
-        """Answer frames behind those that wait; what cannot be answered yet waits, too."""
+        """Answer frames after the waiting ones; those that cannot be answered yet wait, too."""
         if not self._waiting:
             self._take_all(frames)
         self._let_wait(frames)
 
     def _take_all(self, frames: Iterator[Frame]) -> None:
-        """Answer frames, up to the one whose answer finds a client that does not read fast enough."""
+        """Answer frames until the client does not read the answers fast enough."""
         out, most = self._out, self._opened.limits.unsent_bytes_paused
         size = sum(map(len, out))
         for frame in frames:
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
                 size = 0
 
     def _let_wait(self, frames: Iterator[Frame]) -> None:
-        """Keep requests until the client has read the answers to those before them."""
+        """Keep requests until the client has read the earlier answers."""
         for frame in frames:
             if self._has_room_for(frame):
                 request = Request(frame, self)
@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._waiting.append(request)
 
     def _has_room_for(self, frame: Frame) -> bool:
-        """Tell whether a frame is a request that may be kept. A response, and a request that may not, are done with."""
+        """Return whether a frame is a request that may wait. Responses, and refused requests, are finished here."""
         if frame.is_response:
             self._ended(frame.opaque, frame)
             return False
@@ -320,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
             self._out.append(self._encoded(answer))
 
     def _skip_taken(self, data: bytes | memoryview, at: int) -> int:
-        """Let frames be answered without being read here, while there is room for any of them."""
+        """Let the quick path answer frames, within the memory limits; return the position after them."""
         assert self._quick is not None
         if not self._flight.has_room_for(len(data) - at):
             return at
@@ -331,7 +331,7 @@ class Connection(asyncio.BufferedProtocol):
         return end
 
     def _refuse(self, frame: Frame, size: int) -> None:
-        """Answer that there is no room for a request."""
+        """Answer a request with SYSTEM_BUSY."""
         self._opened.counters.refuse(
             Refusal.BUSY,
             f"client {self.remote}: request {frame.code} of {size:,} bytes refused: {self._flight.bytes:,} bytes of "
@@ -343,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
             self._out.append(self._encoded(answer))
 
     def _keep_half(self, *, is_another: bool) -> None:
-        """Note since when a frame has not come to its end, and give it up if there is no room for it."""
+        """Note since when a frame is incomplete, and give it up if it exceeds the memory limits."""
         held = self._reader.held
         self._flight.hold(held)
         if not held:
@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         out.clear()
 
     def _check_unsent(self) -> None:
-        """Cut the client off if too much waits for it, or for all."""
+        """Close the connection if too many bytes wait for this client, or for all."""
         if self._transport is None or self._transport.is_closing():
             return
         limits = self._opened.limits
@@ -404,20 +404,20 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def address_of(name: object) -> Address:
-    """Return the address in what a socket says of one of its ends."""
+    """Return the address in a socket's ``peername`` or ``sockname``."""
     host, port = cast("tuple[str, int]", name)[:2]
     return Address(host, port)
 
 
 def _taken_from(waiting: deque[Request]) -> Iterator[Frame]:
-    """Yield the frames of requests that wait. Each is counted as a waiting one no more when it is yielded."""
+    """Yield the frames of waiting requests; a request no longer counts as waiting once it is yielded."""
     while waiting:
         yield waiting.popleft().frame
 
 
 def _run(callback: Callable[..., None], *arguments: object) -> None:
-    """Call what a room left here; its failure must not keep the others from being called."""
+    """Run a callback; its failure must not keep the others from running."""
     try:
         callback(*arguments)
     except Exception:  # noqa: BLE001 - a room's failure must not end the connection, nor those of others
-        _log.exception("what waited for a client failed")
+        _log.exception("a callback for a client that has gone failed")

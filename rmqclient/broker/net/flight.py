@@ -1,8 +1,7 @@
-"""Flight: the bytes that requests without an answer and half-sent frames take, of one client and of all.
+"""Flight: memory of waiting requests and incomplete frames, of one client and of all.
 
-A request that was answered at once never counts. One that waits is counted as long as somebody holds the object, so
-the count is what it says, whichever room keeps the request, whichever thread lets go of it, and whether or not its
-client is still there.
+A request that is answered at once never counts. A waiting one counts until its object is freed. So the count is exact
+whichever room keeps the request, whichever thread drops it, and whether or not its client is still connected.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from typing import Final
 from rmqclient.broker.request import Request
 
 REQUEST_BYTES: Final = 2048
-"""What a waiting request takes beside its body and the texts of its header, rounded up: its objects."""
+"""Bytes of a waiting request's objects, without its body and the texts of its header; rounded up."""
 
 _FIELD_BYTES: Final = 112
-"""What a field takes beside its letters: two objects."""
+"""Bytes of a field's two objects, without their texts."""
 
 
 class _Waiting(weakref.ref[Request]):
-    """A request that waits, and whose bytes it takes."""
+    """A weak reference to a waiting request, with its size and its client's count."""
 
     __slots__ = ("of", "size")
 
@@ -31,7 +30,7 @@ class _Waiting(weakref.ref[Request]):
 
 
 class Flight:
-    """Bytes of all clients. Its methods are for the thread of the event loop."""
+    """Bytes of all clients. For the thread of the event loop."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -40,15 +39,15 @@ class Flight:
         self._freed: deque[_Waiting] = deque()
 
     def wait_for(self, request: Request, of: OwnFlight) -> None:
-        """Count a request until nobody has it any more."""
-        waiting = _Waiting(request, self._freed.append)  # any thread may let go, so it only notes it
+        """Count a request until no object refers to it."""
+        waiting = _Waiting(request, self._freed.append)  # any thread may drop it, so this only notes it
         waiting.of, waiting.size = of, _size_of(request)
         self._waiting.add(waiting)
         of.requests += 1
         of.count(waiting.size)
 
     def settle(self) -> None:
-        """Count nothing more of the requests that nobody has."""
+        """Stop counting requests that no object refers to."""
         while self._freed:
             waiting = self._freed.popleft()
             self._waiting.discard(waiting)
@@ -57,7 +56,7 @@ class Flight:
 
 
 class OwnFlight:
-    """Bytes of one client, which are also counted with those of all."""
+    """Bytes of one client, also counted in those of all."""
 
     __slots__ = ("_all", "_half", "_limit_bytes", "bytes", "requests")
 
@@ -67,40 +66,40 @@ class OwnFlight:
         self._half = 0
         self.bytes = 0
         self.requests = 0
-        """How many requests wait for their answers; :meth:`settle` makes it exact."""
+        """Number of requests that wait for their answers; exact after :meth:`settle`."""
 
     def has_room_for(self, body_bytes: int) -> bool:
-        """Return whether another request with such a body may wait."""
+        """Return whether another request with a body of this size may wait."""
         self._all.settle()
         more = body_bytes + REQUEST_BYTES
         return self.bytes + more <= self._limit_bytes and self._all.bytes + more <= self._all.limit_bytes
 
     def is_over(self) -> bool:
-        """Return whether more is kept than allowed."""
+        """Return whether more bytes are kept than allowed."""
         self._all.settle()
         return self.bytes > self._limit_bytes or self._all.bytes > self._all.limit_bytes
 
     def wait_for(self, request: Request) -> None:
-        """Count a request until nobody has it any more."""
+        """As :meth:`Flight.wait_for`, for this client."""
         self._all.wait_for(request, self)
 
     def settle(self) -> None:
-        """Count nothing more of the requests that nobody has."""
+        """As :meth:`Flight.settle`."""
         self._all.settle()
 
     def hold(self, half_bytes: int) -> None:
-        """Count the bytes of a frame that has not come to its end; 0 when there is none."""
+        """Set the bytes of the incomplete frame; 0 for no such frame."""
         self.count(half_bytes - self._half)
         self._half = half_bytes
 
     def count(self, more: int) -> None:
-        """Count more bytes, or less."""
+        """Add a number of bytes, which may be negative."""
         self.bytes += more
         self._all.bytes += more
 
 
 def _size_of(request: Request) -> int:
-    """Return what a request takes. Fields that nobody knows are kept with it, too."""
+    """Return the bytes of a request, unknown fields included."""
     frame = request.frame
     texts = getsizeof("".join(frame.fields)) + getsizeof("".join(frame.fields.values()))
     fields = getsizeof(frame.fields) + _FIELD_BYTES * len(frame.fields)

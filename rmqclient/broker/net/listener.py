@@ -1,8 +1,8 @@
-"""Listener: the addresses of a server, and which of those who come get a connection.
+"""Listener: listens on the addresses of a server and admits connections.
 
-A client is counted before anything is made for it. While TLS is looked for, the first byte is looked at in the
-socket's own buffer (``MSG_PEEK``), so a plain connection is the same as without: no layer stands between its socket and
-its frames. This costs three system calls for each connection, and nothing for a frame.
+A client is counted before anything is allocated for it. To detect TLS, the first byte is read with ``MSG_PEEK``, so a
+plain connection needs no layer between its socket and its frames. This costs three system calls for each connection,
+and nothing for a frame.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 BACKLOG: Final = 1024
-"""Connections that wait for being accepted."""
+"""Connections that the system keeps until they are accepted."""
 
 _AT_ONCE: Final = 64
-"""Connections that are accepted before the others get their turn."""
+"""Connections accepted in one turn of the event loop, at most."""
 
 _PAUSE_S: Final = 1.0
-"""How long nobody is accepted when the process has no more file descriptors."""
+"""Seconds without accepting after the process ran out of file descriptors."""
 
 Make = Callable[[Address], Connection]
 """Makes the connection of a client at an address."""
@@ -49,7 +49,7 @@ class Listener:
         self._greetings: set[asyncio.Task[None]] = set()
 
     def listen(self, address: Address) -> Address:
-        """Listen on one more address; return it with its real port. Raises CannotListen."""
+        """Listen on an address; return it with its real port. Raises CannotListen."""
         try:
             listening = _listening(address)
         except OSError as error:
@@ -59,7 +59,7 @@ class Listener:
         return address_of(listening.getsockname())
 
     def close(self) -> None:
-        """Listen no more, and turn those away whose connection is not made yet."""
+        """Stop listening, and turn newcomers away."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -76,7 +76,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.error("nobody is accepted for %g s: %s", _PAUSE_S, error)
+                _log.error("no connection is accepted for %g s: %s", _PAUSE_S, error)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(_PAUSE_S, self._accept_again, listening)
                 return
@@ -95,7 +95,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def greet(self, accepted: socket.socket, remote: Address, *, is_tls: bool) -> None:
-        """Make a connection of a socket, unless its kind is refused."""
+        """Make a connection from a socket, unless its kind, plain or TLS, is refused."""
         if self._tls.is_required and not is_tls:
             self._opened.counters.refuse(Refusal.TLS, f"client {remote} refused: it does not speak TLS")
             self.turn_away(accepted, remote)
@@ -105,7 +105,7 @@ class Listener:
         greeting.add_done_callback(self._greetings.discard)
 
     def turn_away(self, accepted: socket.socket, remote: Address) -> None:
-        """Close a socket that no connection was made of."""
+        """Close a socket without a connection."""
         accepted.close()
         self._opened.leave(remote)
 
@@ -127,7 +127,7 @@ class Listener:
         except (OSError, ssl.SSLError, TlsUnusable) as error:
             self._opened.counters.refuse(Refusal.TLS, f"client {remote} refused: TLS failed: {error}")
             self._give_up(connection, accepted, remote)
-        except Exception:  # noqa: BLE001 - whoever has come in is counted until it leaves
+        except Exception:  # noqa: BLE001 - a counted client must be uncounted
             _log.exception("client %s refused", remote)
             self._give_up(connection, accepted, remote)
 
@@ -138,7 +138,7 @@ class Listener:
             self.turn_away(accepted, remote)
 
     def forget(self, newcomer: Newcomer) -> None:
-        """Forget a newcomer that has shown what it speaks, or has gone."""
+        """Forget a newcomer that has sent its first byte, or has gone."""
         self._newcomers.discard(newcomer)
 
 
@@ -158,7 +158,7 @@ class Newcomer:
         opened.watched.add(self)
 
     def look(self, now: float) -> None:
-        """Leave when the time for an idle connection is over."""
+        """Turn the client away when its time is over."""
         if now - self._since >= self._opened.limits.idle_s:
             self._opened.counters.refuse(Refusal.IDLE, f"client {self._remote} cut off: it never sent anything")
             self.leave()
@@ -188,12 +188,12 @@ class Newcomer:
 
 
 def _listening(address: Address) -> socket.socket:
-    """Return a listening socket. A name with several addresses is listened on at its first one, IPv4 before IPv6."""
+    """Return a listening socket. Of a name with several addresses the first one is used, IPv4 before IPv6."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, name = min(found, key=lambda one: one[0] != socket.AF_INET)
     listening = socket.create_server(name[:2], family=family, backlog=BACKLOG)
-    # Every accepted socket inherits this. Without it, a small answer waits until the client has acknowledged the one
-    # before, for 40 ms. asyncio sees to it only for sockets that were made with IPPROTO_TCP, and these were not.
+    # Every accepted socket inherits TCP_NODELAY. Without it, a small answer waits up to 40 ms for the client's
+    # acknowledgement of the last one. asyncio sets it only on sockets made with IPPROTO_TCP, and these were not.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listening.setblocking(False)
     return listening

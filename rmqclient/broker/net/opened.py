@@ -1,4 +1,4 @@
-"""Opened: the connections of a server, what they take together, and the look at all of them by the clock."""
+"""Opened: the open connections of a server, their common limits, and the periodic check of their time limits."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 _LOOKS: Final = 8
-"""How many looks come within the shortest time that a limit has."""
+"""Checks within the shortest time limit."""
 
 _TURNS: Final = 20
 _TURN_S: Final = 0.005
 
 _READ_BYTES: Final = 256 * 1024
-"""What one read takes at most."""
+"""Bytes of one read, at most."""
 
 
 class Watched(Protocol):
-    """A connection, or what becomes one."""
+    """A connection, or a newcomer that may become one."""
 
     def look(self, now: float) -> None:
-        """Be closed if a limit of time has passed; ``now`` is the event loop's, in seconds."""
+        """Close it if a time limit has passed; ``now`` is the event loop's time, in seconds."""
 
 
 @runtime_checkable
 class Answered(Watched, Protocol):
-    """A connection that requests come by."""
+    """A connection that receives requests."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has its answer, and every answer has left."""
+        """Whether every request is answered, and every answer is sent."""
 
     def stop_reading(self) -> None:
-        """Take no more requests; those that were taken are answered."""
+        """Read no more requests; those already read are answered."""
 
     def end(self) -> None:
-        """End the connection; TLS may say good-bye."""
+        """End the connection; TLS may send its closing alert."""
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -57,18 +57,18 @@ class Opened:
         self.counters = counters
         self.flight = Flight(limits.flight_bytes)
         self.unsent_bytes = 0
-        """What waits for clients that do not read fast enough."""
+        """Bytes that wait for clients that do not read fast enough."""
         self.buffer = memoryview(bytearray(_READ_BYTES))
-        """Where every connection reads to."""
+        """Read buffer of all connections."""
         self.watched: set[Watched] = set()
         self.count = 0
-        """How many clients are connected."""
+        """Number of connected clients."""
         self._hosts: Counter[str] = Counter()
         self._opaque = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, remote: Address) -> bool:
-        """Return whether this client may come in; then :meth:`leave` has to follow once."""
+        """Count a client, unless a limit is reached; return whether it may connect. If so, call :meth:`leave` once."""
         if self.count >= self.limits.connections:
             self.counters.refuse(
                 Refusal.CONNECTION,
@@ -86,23 +86,23 @@ class Opened:
         return True
 
     def leave(self, remote: Address) -> None:
-        """Forget a client that has come in."""
+        """Uncount a client that entered."""
         self.count -= 1
         self._hosts[remote.host] -= 1
         if self._hosts[remote.host] <= 0:
             del self._hosts[remote.host]
 
     def connections(self) -> list[Answered]:
-        """Return those that have shown what they speak."""
+        """Return the connections, without newcomers."""
         return [watched for watched in self.watched if isinstance(watched, Answered)]
 
     def next_opaque(self) -> int:
-        """Return a number for a request of the broker, which no request under way has."""
+        """Return a number for a request of the broker that no other request under way has."""
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         return self._opaque
 
     def start(self) -> None:
-        """Look at all connections again and again, on the running loop."""
+        """Check all connections periodically, on the running loop."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         for watched in list(self.watched):
@@ -112,7 +112,7 @@ class Opened:
         self._timer = loop.call_later(shortest_s / _LOOKS, self.start)
 
     async def end(self) -> None:
-        """Look no more, and end every connection, within a moment."""
+        """Stop checking, and end every connection within a moment."""
         if self._timer is not None:
             self._timer.cancel()
         for connection in self.connections():
@@ -129,5 +129,5 @@ class Opened:
 def _look_at(watched: Watched, now: float) -> None:
     try:
         watched.look(now)
-    except Exception:  # noqa: BLE001 - the limits of time hold for all others, too
-        _log.exception("a connection could not be looked at")
+    except Exception:  # noqa: BLE001 - the other connections must be checked, too
+        _log.exception("checking a connection failed")

@@ -1,8 +1,8 @@
-"""TLS: how a server speaks it, on the port of plain connections. [TlsHelper, TlsMode]
+"""TLS of a server, on the port of plain connections. [TlsHelper, TlsMode]
 
-A server without a certificate makes one that nobody has signed, when the first client with TLS comes. Such a client
-must take every certificate, as RocketMQ's clients do with ``tls.test.mode.enable``. What is made is an elliptic key,
-which takes milliseconds, by the command ``openssl`` or, without it, by the package ``cryptography``.
+A server without a certificate generates a self-signed one when the first client with TLS connects. That client must
+accept any certificate, as RocketMQ's clients do with ``tls.test.mode.enable``. The key is elliptic, which takes
+milliseconds, and is made by the command ``openssl`` or, without it, by the package ``cryptography``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OPENSSL_S: Final = 10.0
 
 
 _BUFFER_BYTES: Final = 32 * 1024
-"""Twice the longest record of TLS."""
+"""Bytes of asyncio's buffer for a TLS connection: twice the longest record."""
 
 
 class Tls:
-    """TLS of one server; its context is made when it is first asked for."""
+    """TLS of one server; its context is made at its first use."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Tls:
 
     @property
     def is_looked_for(self) -> bool:
-        """Whether the first byte of each connection is looked at."""
+        """Whether the first byte of each connection is checked for TLS."""
         return self._settings.mode is not TlsMode.DISABLED
 
     @property
@@ -53,16 +53,16 @@ class Tls:
         return self._settings.cert_file is not None
 
     def context(self) -> ssl.SSLContext:
-        """Return how TLS is spoken. Takes some 50 ms when a certificate has to be made. Raises TlsUnusable."""
+        """Return the TLS context. Takes some 50 ms if a certificate has to be made. Raises TlsUnusable."""
         if self._context is None:
             self._context = _context_of(self._settings)
         return self._context
 
 
 def keep_buffers_small() -> None:
-    """Let asyncio take 32 KiB for each connection with TLS that it makes from now on in this process.
+    """Make asyncio's buffer of each later TLS connection of this process 32 KiB.
 
-    Its own 256 KiB are all written to when a connection is made, so that a thousand idle clients would take 256 MiB.
+    By default it has 256 KiB, all of them written to at the start, so a thousand idle clients would take 256 MiB.
     """
     setattr(sslproto.SSLProtocol, "max_size", _BUFFER_BYTES)  # noqa: B010 - the types of asyncio do not know it
 
@@ -87,7 +87,7 @@ def _context_of(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_own(context: ssl.SSLContext) -> None:
-    """Make a certificate that nobody has signed. Python loads only from files, which are gone afterwards."""
+    """Load a generated, self-signed certificate. Python loads only from files, which are removed afterwards."""
     import tempfile  # noqa: PLC0415 - most servers never make a certificate
 
     with tempfile.TemporaryDirectory(prefix="rmq-tls-") as made:
@@ -102,7 +102,7 @@ def _load_own(context: ssl.SSLContext) -> None:
 
 
 def _by_openssl(cert_file: Path, key_file: Path) -> bool:
-    """Return whether the command made both files."""
+    """Make both files with the command; return whether that succeeded."""
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(key_file))
     cert = ("-out", str(cert_file), "-days", str(_DAYS), "-subj", f"/CN={_NAME}")
     try:
@@ -118,7 +118,7 @@ def _by_openssl(cert_file: Path, key_file: Path) -> bool:
 
 
 def _by_cryptography(cert_file: Path, key_file: Path) -> bool:
-    """Return whether the package made both files."""
+    """Make both files with the package; return whether that succeeded."""
     try:
         from cryptography import x509  # noqa: PLC0415 - only tests need the package, and hosts without openssl
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415

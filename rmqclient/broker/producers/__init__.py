@@ -1,11 +1,11 @@
-"""Producers: what a broker and its producers tell each other beside messages.
+"""Producers: transactions, replies and recalls.
 
 ==================  ==================================================================
 ``transactions``    decisions about half messages: requests 37 and 323
-``questions``       asking producers about undecided transactions: request 39
+``questions``       checks of undecided transactions: request 39
 ``replies``         replies on their way to requesters: requests 324, 325 and 326
-``requesters``      the connection that a reply goes out by
+``requesters``      the connection to which a reply is sent
 ``reply_watch``     replies that local processes store for remote requesters
-``recalls``         taking back a message that waits for its time: request 370
+``recalls``         cancelling a timer message: request 370
 ==================  ==================================================================
 """

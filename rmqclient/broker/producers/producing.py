@@ -1,4 +1,4 @@
-"""Producing: one room for all that clients store and decide, wired."""
+"""Producing: one room for sends, transactions, replies and recalls."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ConnectedProducers(Protocol):
-    """Who is connected as a producer. For the thread of the event loop."""
+    """The connected producers. For the thread of the event loop."""
 
     def producer_peers(self, group: str) -> Sequence[Peer]:
         """Return the connections of a group of producers."""
@@ -40,7 +40,7 @@ class ConnectedProducers(Protocol):
 
 
 class Producing:
-    """Answers those who send. ``later`` lets a thread of the pool answer a request."""
+    """Answers requests of producers. ``later`` answers a request on a thread of the pool."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Producing:
         retries = Retries(store, topics, groups, appends, self._flushes)
 
         def replies() -> Replies:
-            from rmqclient.broker.producers.replies import Replies  # noqa: PLC0415 - few servers are asked for it
+            from rmqclient.broker.producers.replies import Replies  # noqa: PLC0415 - few servers need it
 
             return Replies(store, settings, checks, appends, self._flushes, clients.producer, later)
 
@@ -77,20 +77,20 @@ class Producing:
         )
 
     def routes(self) -> Iterable[Route]:
-        """Declare what clients store and decide."""
+        """Declare the requests of producers."""
         for room in self._rooms:
             yield from room.routes()
         for code in (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2):
             yield Route(code, self._reply, needs=of_send, writes=True)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use this loop for answers and questions that come by themselves, and listen."""
+        """Use this loop for delayed answers and transaction checks, and start them."""
         self._flushes.use(loop)
         self._loop = loop
         self._questions.begin(loop)
 
     def close(self) -> None:
-        """Let the answers that wait for the disk go out, and end the threads."""
+        """Send the answers that wait for the disk, and end the threads."""
         self._questions.close()
         with self._making:
             if self._replies is not None:
@@ -104,7 +104,7 @@ class Producing:
         self._know_replies().expect(request, peer)
 
     def _know_replies(self) -> Replies:
-        """Take in what only requests and replies need, when the first one comes. For any thread."""
+        """Return the room of replies, made at its first use. For any thread."""
         with self._making:
             if self._replies is None:
                 self._replies = self._make_replies()

@@ -1,8 +1,8 @@
-"""Questions: producers are asked about transactions that stay undecided, by request 39.
+"""Questions: asks producers about undecided transactions, by request 39.
 
-The store stores an undecided half message again after a while, and that rings the bell of whoever waits at its queue.
-Here one thread waits for the producers of all groups that are connected. A local producer of the same group looks at
-these messages, too (:mod:`rmqclient.local.transactions`); each transaction is decided once, whoever is first.
+The store stores an undecided half message again after a while, which rings the bell of its queue. One thread waits for
+that bell for all connected producers. A local producer of the same group looks at these messages, too
+(:mod:`rmqclient.local.transactions`); the first decision counts.
 
 One connection of the group is asked, in turn. If it does not answer, the next round asks another one.
 [AbstractTransactionalMessageCheckListener, Broker2Client.checkProducerTransactionState]
@@ -35,7 +35,7 @@ PeersOf = Callable[[str], Sequence[Peer]]
 
 _READ_AT_ONCE: Final = 256
 _GATHER_S: Final = 0.05
-"""A pause after a ring, so that many half messages that are stored in a row are looked at together."""
+"""Seconds between a ring and the look, so that one look finds half messages that are stored in a row."""
 
 
 class Questions:
@@ -53,13 +53,13 @@ class Questions:
         self._thread: threading.Thread | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen, and ask from the thread of this loop."""
+        """Start the thread; it asks from the thread of this loop."""
         self._loop = loop
         self._thread = GuardedThread(target=self._run, name="rmq-serve-questions")
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; returns when it has ended."""
+        """End the thread, and wait for its end."""
         self._closed.set()
         self._bell.ring()
         self._topic_bell.ring()
@@ -67,7 +67,7 @@ class Questions:
             self._thread.join()
 
     def ask(self, half: ReceivedMessage) -> None:
-        """Ask a producer about a half message, if one of its group is connected. For any thread."""
+        """Ask a connected producer of its group about a half message, if there is one. For any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, half)
 
@@ -82,15 +82,15 @@ class Questions:
             try:
                 self._look()
             except QueueError as error:
-                _log.error("undecided transactions cannot be looked at now: %s", error)
-            except Exception:  # noqa: BLE001 - without this thread nobody would be asked any more
-                _log.exception("undecided transactions cannot be looked at now")
+                _log.error("undecided transactions cannot be read now: %s", error)
+            except Exception:  # noqa: BLE001 - without this thread no producer would be asked any more
+                _log.exception("undecided transactions cannot be read now")
             if not self._closed.is_set():
                 self._bell.wait(heard, LONGEST_SLEEP_S)
                 self._closed.wait(_GATHER_S)
 
     def _look(self) -> None:
-        """Ask about the half messages that were stored again since the last look."""
+        """Ask about half messages that were stored again since the last look."""
         end = self._store.transactions.end
         while self._next < end and not self._closed.is_set():
             found = self._store.transactions.pending(self._next, _READ_AT_ONCE)
@@ -123,9 +123,9 @@ def _question(half: ReceivedMessage, queue: MessageQueue, peer: Peer) -> Frame:
 
 
 def restored(half: ReceivedMessage, queue: MessageQueue) -> bytes:
-    """Return the record of a half message as that of the queue that it is for. [MessageDecoder.encode]
+    """Return a half message's record with its target queue in place of the half topic's. [MessageDecoder.encode]
 
-    Its ``__CRC32#`` is that of the half message, as with a broker; readers check the CRC of the body.
+    ``__CRC32#`` stays that of the half message, as with a broker; readers check the CRC of the body.
     """
     record, old, new = half.record(), half.topic.encode(), queue.topic.encode()
     properties_size = _properties_size(record, old)
@@ -137,7 +137,7 @@ def restored(half: ReceivedMessage, queue: MessageQueue) -> bytes:
 
 
 def _properties_size(record: bytes, topic: bytes) -> int:
-    """Return how many bytes of properties end a record, behind its topic and their size."""
+    """Return the bytes of properties at the end of a record."""
     shift = (12 if record[39] & 0x10 else 0) + (12 if record[39] & 0x20 else 0)
     body_at = 84 + shift
     body_size = int.from_bytes(record[body_at : body_at + 4], "big")

@@ -1,6 +1,6 @@
-"""Recalls: a message that waits for its time is taken back, request 370. [RecallMessageProcessor of 5.3.3]
+"""Recalls: cancels timer messages, by request 370. [RecallMessageProcessor of 5.3.3]
 
-A broker of RocketMQ answers success whether the message still waits or not. Here the answer tells.
+A RocketMQ broker answers success even if the message no longer waits. Here the answer is then an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmqclient.store import clock
 
 
 class Recalls:
-    """Cancels messages of the timer."""
+    """Cancels timer messages."""
 
     def __init__(self, settings: ServeSettings, topics: Topics, appends: Appends) -> None:
         self._settings = settings
@@ -28,7 +28,7 @@ class Recalls:
         self._appends = appends
 
     def routes(self) -> Iterable[Route]:
-        """Declare recalls. Finding the message brings the index up to date first."""
+        """Declare recalls. They are slow, because the search first brings the index up to date."""
         yield Route(RequestCode.RECALL_MESSAGE, self._recall, needs=of_topic(PUB), writes=True, slow=True)
 
     def _recall(self, request: Request) -> Frame:

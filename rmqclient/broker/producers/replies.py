@@ -1,14 +1,14 @@
-"""Replies: requests 324 and 325 bring a reply, request 326 takes it to the requester. [ReplyMessageProcessor of 4.9.7]
+"""Replies: take replies by requests 324 and 325, and push them by request 326. [ReplyMessageProcessor of 4.9.7]
 
 =====================  ======================  ========================================================================
 the requester is       the replier is          the reply
 =====================  ======================  ========================================================================
-connected here         connected here          comes by 325, goes out by 326; a copy stays in the reply topic
-connected here         a local process         is stored by it; :class:`ReplyWatch` finds it, and it goes out by 326
-a local process        connected here          comes by 325, and is stored where the requester looks for it
+connected here         connected here          arrives by 325 and leaves by 326; a copy stays in the reply topic
+connected here         a local process         is stored by it; :class:`ReplyWatch` finds it, and it leaves by 326
+a local process        connected here          arrives by 325, and is stored where the requester looks for it
 =====================  ======================  ========================================================================
 
-As with a broker, the answer to 325 is a failure when the requester did not take the reply, although it is stored.
+As with a broker, the answer to 325 is a failure if the requester did not take the reply, although it is stored.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, clock, 
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 
 _PATIENCE_S: Final = 10.0
-"""How long a requester may take to take a reply. [Broker2Client.callClient]"""
+"""Seconds for which a requester may take to acknowledge a reply. [Broker2Client.callClient]"""
 _LONGEST_ID: Final = 255
-"""Bytes of the id of a client; a reply to a longer one reaches nobody."""
+"""Bytes of a client id, at most; a reply to a longer one is not delivered."""
 _DEFAULT_TTL_MS: Final = 3_000
 _DEFAULT_TOPIC: Final = "TBW102"
 _DEFAULT_QUEUES: Final = 4
@@ -51,7 +51,7 @@ _LOCAL_CLIENT: Final = re.compile(r"[^@]+@[0-9]+#[0-9a-f]{8}")
 
 
 class Replies:
-    """Takes replies to their requesters."""
+    """Delivers replies to their requesters."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class Replies:
         self._requesters = Requesters(peer_of)
         self._later = later
         self._own: set[tuple[MessageQueue, int]] = set()
-        """Replies that came by a request and are in the watched topic, until the watch has seen them."""
+        """Replies that came by a request and stand in the watched topic; the watch must skip them."""
         self._topic = settings.cluster_name + REPLY_SUFFIX
         self._watch = ReplyWatch(self._backend, self._topic, self._found)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Pass replies on in the thread of this loop."""
+        """Push replies from the thread of this loop."""
         self._loop = loop
         self._watch.use(loop)
 
@@ -85,7 +85,7 @@ class Replies:
         self._watch.close()
 
     def expect(self, message: Incoming, peer: Peer) -> None:
-        """Look for the reply to a request that came from a peer and is about to be stored. For any thread."""
+        """Expect a reply to a request of a peer; call it before the request is stored. For any thread."""
         client_id = message.properties["REPLY_TO_CLIENT"]
         if len(client_id.encode()) > _LONGEST_ID:
             return
@@ -95,7 +95,7 @@ class Replies:
         self._watch.expect(client_id, ttl_ms / 1000)
 
     def reply(self, request: Request) -> Frame | None:
-        """Answer request 324 or 325; the first reply of a topic is given to a thread."""
+        """Answer request 324 or 325; a thread takes the first reply of a topic."""
         if not self._checks.is_open(request.fields["topic"]):
             self._later(self._make_topic, request)
             return None
@@ -105,7 +105,7 @@ class Replies:
             return refused(request, error)
 
     def _make_topic(self, request: Request) -> Frame | None:
-        """Make the topic of the first reply, in a thread; then go on in that of the loop."""
+        """Make the reply topic, on a thread of the pool; then continue on the loop's."""
         try:
             topic: str = request.fields["topic"]
             self._checks.queue_id(request)
@@ -126,7 +126,7 @@ class Replies:
             request.answer(answer)
 
     def _pass_on(self, request: Request) -> Frame | None:
-        """Push a reply, store it, and answer when both is done."""
+        """Push a reply, store it, and answer when both are done."""
         queue_id = self._checks.queue_id(request)
         reply = Incoming.of(request)
         reply.queue_id = queue_id
@@ -153,7 +153,7 @@ class Replies:
         return None
 
     def _for_local_eyes(self, reply: Incoming, client_id: str) -> Incoming:
-        """Let a reply stand where a local requester looks for it: in the queue, and with the tag, of its client id."""
+        """Return a reply with the queue and the tag of its client id, by which a local requester finds it."""
         if reply.topic.endswith(REPLY_SUFFIX):
             queues = self._backend.queues(reply.topic)
             reply.queue_id = queues[abs(java_hash(client_id)) % len(queues)].queue_id
@@ -161,7 +161,7 @@ class Replies:
         return reply
 
     def _stored(self, request: Request, reply: Incoming) -> tuple[Frame, int]:
-        """Store a reply; return the answer, as for a success, and where the log then ends."""
+        """Store a reply; return the answer for success, and the log's end after it."""
         result = self._appends.append(reply)
         if reply.topic == self._topic and self._watch.is_at_work:
             self._own.add((result.queue, result.queue_offset))
@@ -187,7 +187,7 @@ class Replies:
 
 
 def _forget(taken: Frame | None) -> None:
-    """Nobody waits for the outcome: the reply stays in its topic."""
+    """Ignore the outcome: the reply stays in its topic."""
     del taken
 
 

@@ -1,9 +1,9 @@
 """Reply watch: replies that local processes store for remote requesters.
 
 A local handler stores its reply in the reply topic, where a local requester looks for it
-(:mod:`rmqclient.backend.reply_topic`). A remote requester waits for request 326 instead. So while requests of remote
-clients are without a reply, one thread follows the reply topic, and finds the replies to them by their tag, which is
-the client id of the requester. Without such requests the thread sleeps.
+(:mod:`rmqclient.backend.reply_topic`). A remote requester waits for request 326 instead. So while remote requests wait
+for replies, one thread follows the reply topic and finds these replies by their tag, the requester's client id.
+Otherwise the thread sleeps.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _log = Log(__name__)
 
 _READ_AT_ONCE: Final = 256
 _GRACE_S: Final = 5.0
-"""How long after its time a reply is still passed on: the requester decides what is late."""
+"""Seconds after the deadline for which a reply is still pushed: the requester decides what is late."""
 _LONGEST_S: Final = 3_600.0
 _MOST_CLIENTS: Final = 10_000
 
 
 class ReplyWatch:
-    """Gives ``take`` the replies to remote requesters, in the thread of the event loop."""
+    """Passes replies to remote requesters to ``take``, on the thread of the event loop."""
 
     def __init__(self, backend: LocalBackend, topic: str, take: Callable[[ReceivedMessage], None]) -> None:
         self._backend = backend
@@ -40,7 +40,7 @@ class ReplyWatch:
         self._take = take
         self._changed = threading.Condition()
         self._until: dict[str, float] = {}
-        """Until when replies to each client are looked for, on the monotonic clock."""
+        """Client id → monotonic seconds until which its replies are looked for."""
         self._positions: dict[MessageQueue, int] = {}
         self._bell: ArrivalBell | None = None
         self._thread: threading.Thread | None = None
@@ -48,16 +48,16 @@ class ReplyWatch:
         self._is_closed = False
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Pass replies on in the thread of this loop."""
+        """Call ``take`` on the thread of this loop."""
         self._loop = loop
 
     @property
     def is_at_work(self) -> bool:
-        """Whether replies are looked for."""
+        """Whether any client expects a reply."""
         return bool(self._until)
 
     def expect(self, client_id: str, seconds: float) -> None:
-        """Look for replies to a client for so long. Comes before the request is stored, for any thread."""
+        """Look for replies to a client for some time. Call it before the request is stored. For any thread."""
         until = time.monotonic() + min(max(0.0, seconds), _LONGEST_S) + _GRACE_S
         with self._changed:
             if self._is_closed or (client_id not in self._until and len(self._until) >= _MOST_CLIENTS):
@@ -71,7 +71,7 @@ class ReplyWatch:
             self._changed.notify()
 
     def close(self) -> None:
-        """End the thread; returns when it has ended."""
+        """End the thread, and wait for its end."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -98,7 +98,7 @@ class ReplyWatch:
                 time.sleep(LONGEST_SLEEP_S)
 
     def _is_needed(self) -> bool:
-        """Return when some client waits for a reply; False when this was closed."""
+        """Wait until some client expects a reply; False if this was closed."""
         with self._changed:
             now = time.monotonic()
             self._until = {client_id: until for client_id, until in self._until.items() if until > now}
@@ -108,8 +108,8 @@ class ReplyWatch:
     def _follow(self, bell: ArrivalBell) -> None:
         """Look for replies once, and sleep until the next message of the topic.
 
-        Which clients wait is asked after where the queues end: a reply below that end belongs to a request that was
-        expected before.
+        The queues' ends are read before the set of waiting clients: so the request of any reply below these ends is
+        already in the set.
         """
         queues = reply_queues(self._backend, self._topic)
         heard = bell.arm(*queues)

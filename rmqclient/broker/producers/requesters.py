@@ -1,8 +1,8 @@
-"""Requesters: the connection that a reply goes out by.
+"""Requesters: the connection to which a reply is sent.
 
-A requester names itself by its client id, and a heartbeat says whose connection that is. A client may ask before its
-first heartbeat: Go's client sends one when its connection is a while old, and a reply can come after 30 ms. So the
-connection that brought a request counts until a heartbeat names one.
+A request has the client id of its sender, and heartbeats map client ids to connections. A client may ask before its
+first heartbeat: Go's client sends one only after a while, and a reply can come after 30 ms. So until a heartbeat names
+a connection, the one that sent the request is used.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final
 from rmqclient.broker.request import Peer
 
 PeerOf = Callable[[str], Peer | None]
-"""Returns the connection of a producer by its client id; for the thread of the event loop."""
+"""Returns a producer's connection by its client id; for the thread of the event loop."""
 
 _MOST_CLIENTS: Final = 10_000
-"""The client that asked longest ago is forgotten first."""
+"""Clients remembered, at most; the least recent one is dropped."""
 
 
 class Requesters:
-    """Finds connections by client ids. ``beaten`` knows those that a heartbeat has named."""
+    """Finds connections by client ids. ``beaten`` knows those from heartbeats."""
 
     def __init__(self, beaten: PeerOf) -> None:
         self._beaten = beaten
@@ -31,7 +31,7 @@ class Requesters:
         self._asked: OrderedDict[str, weakref.ref[Peer]] = OrderedDict()
 
     def note(self, client_id: str, peer: Peer) -> None:
-        """Note by which connection a client asks. For any thread."""
+        """Note the connection of a client's request. For any thread."""
         with self._lock:
             self._asked[client_id] = weakref.ref(peer)
             self._asked.move_to_end(client_id)
@@ -39,7 +39,7 @@ class Requesters:
                 self._asked.popitem(last=False)
 
     def peer(self, client_id: str) -> Peer | None:
-        """Return the open connection of a client; None when there is none. For the thread of the event loop."""
+        """Return the open connection of a client, or None. For the thread of the event loop."""
         found = self._beaten(client_id)
         if found is not None:
             return found

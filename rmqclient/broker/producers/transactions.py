@@ -1,7 +1,7 @@
-"""Transactions: producers decide about half messages by request 37. [EndTransactionProcessor of 4.9.7]
+"""Transactions: decisions about half messages, by request 37. [EndTransactionProcessor of 4.9.7]
 
-The store decides each transaction once (:mod:`rmqclient.store.waiting.transaction`): a decision that comes again is
-answered as the first one, and the opposite one is refused. A broker of RocketMQ would commit a second time.
+The store decides each transaction once (:mod:`rmqclient.store.waiting.transaction`): a repeated decision is answered
+like the first one, and the opposite one is refused. A RocketMQ broker would commit a second time.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Transactions:
         self._questions = questions
 
     def routes(self) -> Iterable[Route]:
-        """Declare decisions. One waits for a round of checks that is at work."""
+        """Declare decisions. They are slow, because one may wait for a running round of checks."""
         yield Route(RequestCode.END_TRANSACTION, self._end, needs=ASKED_BY_HANDLER, writes=True, slow=True)
         yield Route(RequestCode.RESUME_CHECK_HALF_MESSAGE, self._ask_again, needs=ADMINISTRATOR, writes=True, slow=True)
 
     def _end(self, request: Request) -> Frame | None:
         decision: int = request.fields["commitOrRollback"]
         if decision not in (_COMMIT, _ROLLBACK):
-            return None  # the producer does not know yet: it is asked later
+            return None  # the producer does not know yet; it is asked again later
         if self._settings.read_only:
             raise AnswerError(ResponseCode.NO_PERMISSION, "this server is for reading only")
         half = self._half(request)
@@ -58,7 +58,7 @@ class Transactions:
         return self._flushes.when_flushed(request, request.success(), end)
 
     def _half(self, request: Request) -> ReceivedMessage:
-        """Return the half message of a decision, after the checks of a broker. Raises AnswerError."""
+        """Return the half message of a decision, checked as by a broker. Raises AnswerError."""
         fields = request.fields
         half = record_at(self._store, fields["commitLogOffset"])
         if half is None or half.topic != HALF_TOPIC:

@@ -1,8 +1,8 @@
-"""Arrivals: how the event loop hears of messages that any process of this host has sent.
+"""Arrivals: tells the event loop of messages that any process of this host has sent.
 
-A thread sleeps on an arrival lane of the store (:mod:`rmqclient.store.runtime.arrivals`) without holding up the loop.
+A thread sleeps on an arrival lane of the store (:mod:`rmqclient.store.runtime.arrivals`) without blocking the loop.
 When a sender rings, the thread calls the loop once, and not again before the loop has looked. So under load one call
-stands for many messages.
+covers many messages.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rmqclient.store.threads.guarded import GuardedThread
 
 
 class Arrivals:
-    """One bell of a server. ``look`` is called on the loop after senders rang, and once in half a second anyway.
+    """One bell of a server. Calls ``look`` on the loop after senders rang, and every half second.
 
-    The second is for a sender that died between its message and its ring. Except for :meth:`close`, methods are for the
-    thread of the loop.
+    The periodic call covers a sender that died between its message and its ring. Except for :meth:`close`, methods are
+    for the thread of the loop.
     """
 
     def __init__(self, store: MessageStore, look: Callable[[], None]) -> None:
@@ -30,13 +30,13 @@ class Arrivals:
         self._look = look
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = self._bell.heard()
-        self._is_told = False
+        self._is_called = False
         self._wanted = threading.Event()
         self._closed = False
         self._thread = GuardedThread(target=self._run, name="rmq-arrivals")
 
     def arm(self, queue: MessageQueue) -> Seen:
-        """Ask the next sender to a queue to ring; return the queue as it is after this. Look after this, not before."""
+        """Ask the next sender to a queue to ring; return the queue's state after that. Then read the queue."""
         if self._loop is None:
             self._thread.start()
         self._loop = asyncio.get_running_loop()
@@ -47,15 +47,15 @@ class Arrivals:
         return NOT_SEEN
 
     def news(self, seen: Mapping[MessageQueue, Seen]) -> list[MessageQueue]:
-        """Return the queues that are not any more as :meth:`arm` returned them."""
+        """Return the queues whose state differs from what :meth:`arm` returned."""
         return self._bell.news(seen)
 
     def rest(self) -> None:
-        """Let the thread sleep until the next :meth:`arm`: nobody waits for a message."""
+        """Let the thread sleep until the next :meth:`arm`, because no pull waits."""
         self._wanted.clear()
 
     def close(self) -> None:
-        """End the thread; returns when it has ended. Any thread may call this."""
+        """End the thread, and wait for its end. For any thread."""
         self._closed = True
         self._wanted.set()
         self._bell.ring()
@@ -67,11 +67,11 @@ class Arrivals:
             self._wanted.wait()
             self._bell.wait(self._heard, LONGEST_SLEEP_S)
             self._heard = self._bell.heard()
-            if not self._is_told and self._loop is not None:
-                self._is_told = True
+            if not self._is_called and self._loop is not None:
+                self._is_called = True
                 with suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        self._is_told = False  # before the look: who rings from here on is heard
+        self._is_called = False  # before the look, so that no later ring is lost
         self._look()

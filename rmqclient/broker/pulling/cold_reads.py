@@ -1,9 +1,8 @@
-"""Cold reads: which broker a client asks next, so that reading old messages leaves the primary's memory alone.
+"""Cold reads: suggests the broker for a client's next pull, so that reads of old messages spare the primary's memory.
 
-RocketMQ's rule [DefaultMessageStore.getMessage, PullMessageProcessor]: a message that stands further than 40 % of the
-host's memory below the end of the log is taken to be on the disk only, and the next pull of the client goes to the
-replica. It is a distance in bytes of the whole log, neither an age nor one of the topic. A client that has caught up
-comes back.
+RocketMQ's rule [DefaultMessageStore.getMessage, PullMessageProcessor]: a message further below the log's end than 40 %
+of the host's memory is assumed to be on disk only, and the client's next pull goes to the replica. The distance is in
+bytes of the whole log, not an age and not per topic. A client that has caught up comes back.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from rmqclient.store.errors import StoreCorrupt
 
 
 class ColdReads:
-    """Tells who reads far behind. With ``memory_percent=None`` nobody is sent elsewhere."""
+    """Suggests the replica to clients that are far behind; never with ``memory_percent=None``."""
 
     def __init__(self, store: MessageStore, memory_percent: int | None) -> None:
         self._store = store
@@ -24,7 +23,7 @@ class ColdReads:
         self._most_bytes = None if memory_percent is None else memory * memory_percent // 100
 
     def broker_after(self, queue: MessageQueue, next_offset: int) -> int:
-        """Return which broker a client asks next that was given the message before ``next_offset``."""
+        """Return the id of the broker to ask next, for a client that got the message before ``next_offset``."""
         if self._most_bytes is None:
             return bodies.MASTER_ID
         try:

@@ -1,7 +1,7 @@
-"""Held pulls: pulls at the end of their queues, which are answered when a message comes that they want, or in time.
+"""Held pulls: pulls at the end of their queues, answered when a matching message comes or at their time-out.
 
-RocketMQ's broker looks every five seconds which of them are too old (PullRequestHoldService); here each has a timer.
-A message that a pull does not want moves the pull on and leaves it waiting.
+RocketMQ's broker checks time-outs every five seconds (PullRequestHoldService); here each pull has a timer. A message
+that does not match moves the pull's offset and leaves it waiting.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 LONGEST_WAIT_S: Final = 120.0
-"""A pull waits no longer than this, whatever its ``suspendTimeoutMillis`` is: no connection is idle for longer."""
+"""Seconds for which a pull waits, at most, whatever its ``suspendTimeoutMillis``: then its connection would be idle."""
 
 _A_HAIR_S: Final = 0.002
-"""So much later than asked for a pull is answered, because a client may measure in whole ms that it was not before."""
+"""Seconds added to a pull's time-out: a client that measures in whole ms must not find the answer early."""
 
 _AT_ONCE: Final = 64
-"""Pulls that one turn of the loop looks at; other requests come between."""
+"""Pulls checked in one turn of the loop, at most; other requests come between."""
 
 _ASK_AGAIN_S: Final = 0.2
-"""After this a pull asks again whether its client has the queue now."""
+"""Seconds between two checks whether a pull's client may have the queue now."""
 
 
 class Looking(Protocol):
-    """Looks at the queue of a pull."""
+    """Reads the queue of a pull."""
 
     def look_again(self, pull: Pull) -> Frame | None:
-        """Return the answer to a pull that waits; None, and the pull is moved on, when it has to wait longer."""
+        """Return the answer to a held pull; None, after moving its offset, if it must wait longer."""
 
     def give_up(self, pull: Pull) -> Frame:
-        """Return the answer to a pull whose time is up."""
+        """Return the answer to a pull that timed out."""
 
     def end(self, queue: MessageQueue) -> int:
-        """Return the queue offset that the next message of a queue will get; 0 for a queue that is not there."""
+        """Return the queue offset of the next message to be stored; 0 for a missing queue."""
 
 
 class HeldPulls:
-    """The pulls of all connections that wait. Except for :meth:`close`, methods are for the thread of the loop."""
+    """The held pulls of all connections. Except for :meth:`close`, methods are for the thread of the loop."""
 
     def __init__(self, store: MessageStore, looking: Looking, most: int) -> None:
         self._looking = looking
@@ -56,7 +56,7 @@ class HeldPulls:
         self._arrivals = Arrivals(store, self._look_around)
         self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
         self._seen: dict[MessageQueue, Seen] = {}
-        """The queues of all pulls, as they were when every pull that waited was looked at."""
+        """State of the queue of each pull, at the last check of all its pulls."""
         self._by_peer: dict[Peer, set[Pull]] = {}
         self._not_allowed: set[Pull] = set()
         self._due: dict[Pull, None] = {}
@@ -65,11 +65,11 @@ class HeldPulls:
 
     @property
     def is_full(self) -> bool:
-        """Whether no other pull may wait."""
+        """Whether the limit of held pulls is reached."""
         return self.count >= self._most
 
     def hold(self, pull: Pull) -> Frame | None:
-        """Keep a pull, unless something has come since it looked: then return its answer."""
+        """Hold a pull, unless a message has come since its look: then return the answer."""
         self._arrivals.arm(pull.queue)
         answer = None
         if pull.is_allowed and self._looking.end(pull.queue) > pull.position:
@@ -79,18 +79,18 @@ class HeldPulls:
         return answer
 
     def look_at(self, group: str, queue: MessageQueue) -> None:
-        """Look for the pulls of a group whose clients did not have the queue, and perhaps have it now."""
+        """Check the pulls of a group whose clients did not have the queue, and may have it now."""
         for pull in list(self._by_queue.get(queue, ())):
             if pull.group == group and not pull.is_allowed:
                 asyncio.get_running_loop().call_soon(self._look, pull)
 
     def drain(self) -> None:
-        """Answer every pull as if its time were up."""
+        """Answer every pull as if it had timed out."""
         for pull in [pull for held in self._by_queue.values() for pull in held]:
             self._time_is_up(pull)
 
     def close(self) -> None:
-        """End the thread that waits for messages. The pulls are left without an answer."""
+        """End the thread that waits for messages. Held pulls stay unanswered."""
         self._arrivals.close()
 
     def _add(self, pull: Pull) -> None:
@@ -107,7 +107,7 @@ class HeldPulls:
             self._ask_later(pull)
 
     def _remove(self, pull: Pull) -> bool:
-        """Take a pull out; False if it is not here any more."""
+        """Remove a pull; False if it was removed before."""
         held = self._by_queue.get(pull.queue, {})
         timer = held.pop(pull, None)
         if timer is None:
@@ -136,12 +136,12 @@ class HeldPulls:
         self._answer(pull, self._looking.give_up(pull))
 
     def _look_around(self) -> None:
-        """Find the pulls whose queues have grown, and begin to look for them. Of other queues it costs two words."""
+        """Find the pulls whose queues have grown, and start checking them. An unchanged queue costs two reads."""
         was_idle = not self._due
         try:
             for queue in self._arrivals.news(self._seen):
                 self._find_due(queue)
-        finally:  # whatever is due is looked at, or no later arrival would begin it
+        finally:  # check what is due, or no later arrival would start it
             if was_idle:
                 self._look_at_some()
 
@@ -167,7 +167,7 @@ class HeldPulls:
                 self._ask_later(pull)
 
     def _looked(self, pull: Pull) -> Frame | None:
-        """Return the answer to a pull that waits, or nothing yet. An error that nobody expects is an answer, too."""
+        """Return the answer to a held pull, or None. An unexpected error becomes an answer, too."""
         try:
             return self._looking.look_again(pull)
         except Exception as error:  # noqa: BLE001 - the other pulls wait for this turn, too
@@ -181,7 +181,7 @@ class HeldPulls:
             asyncio.get_running_loop().call_later(_ASK_AGAIN_S, self._ask_again)
 
     def _ask_again(self) -> None:
-        """Look for the pulls whose clients did not have their queues."""
+        """Check the pulls whose clients did not have their queues."""
         self._asks = False
         asking, self._not_allowed = self._not_allowed, set()
         for pull in asking:

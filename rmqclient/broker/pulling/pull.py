@@ -1,4 +1,4 @@
-"""Pull: one request for messages of a queue, while it is under way."""
+"""Pull: one request for messages of a queue, and its progress."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue
 
 COMMITS: Final = 1
-"""Flag of a pull: ``commitOffset`` is to be committed. [PullSysFlag.FLAG_COMMIT_OFFSET]"""
+"""Flag of a pull: commit ``commitOffset``. [PullSysFlag.FLAG_COMMIT_OFFSET]"""
 
 MAY_WAIT: Final = 2
-"""Flag of a pull: the answer may wait until there is a message. [FLAG_SUSPEND]"""
+"""Flag of a pull: the answer may wait for a message. [FLAG_SUSPEND]"""
 
 HAS_SUBSCRIPTION: Final = 4
-"""Flag of a pull: it says itself what it wants. [FLAG_SUBSCRIPTION]"""
+"""Flag of a pull: it has a subscription. [FLAG_SUBSCRIPTION]"""
 
 HAS_FILTER_CLASS: Final = 8
-"""Flag of a pull: a class of the consumer filters. [FLAG_CLASS_FILTER]"""
+"""Flag of a pull: it filters by a Java class. [FLAG_CLASS_FILTER]"""
 
 _CODES: Final = {
     LookStatus.FOUND: ResponseCode.SUCCESS,
@@ -36,7 +36,7 @@ _CODES: Final = {
 
 @dataclass(slots=True, eq=False)
 class Pull:
-    """A pull that passed the checks. ``position`` is where it looks next: a pull that waits moves it on."""
+    """A pull that passed the checks. ``position`` is the next offset to look at; a held pull advances it."""
 
     request: Request
     group: str
@@ -44,18 +44,18 @@ class Pull:
     offset: int
     position: int
     most: int
-    """Messages that the client takes."""
+    """Messages that the client takes, at most."""
     most_bytes: int
     selection: Selection
     wait_s: float
-    """How long the answer may wait; 0 for a pull that wants it now."""
+    """Seconds for which the answer may wait; 0 for a pull that may not be held."""
     suggested: int = 0
-    """Id of the broker that the client is to ask next."""
+    """Id of the broker that the client should ask next."""
     is_allowed: bool = True
-    """Whether the client has the queue, as far as is known."""
+    """Whether the client had the queue at the last check."""
 
     def answer(self, look: Look) -> Frame:
-        """Return what tells the client what was found. Answers that mean no have the four offsets, too."""
+        """Return the answer for a look. An answer without messages has the four offsets, too."""
         code = _code(look, self.offset)
         fields: dict[str, object] = {
             "suggestWhichBrokerId": self.suggested,
@@ -69,7 +69,7 @@ class Pull:
 
 
 def _code(look: Look, offset: int) -> ResponseCode:
-    """As PullMessageProcessor: an empty queue has nothing yet at offset 0, and moves every other offset."""
+    """As PullMessageProcessor: at an empty queue offset 0 finds nothing yet, and any other offset is moved."""
     if look.status in (LookStatus.NO_MESSAGE_IN_QUEUE, LookStatus.NO_MATCHED_LOGIC_QUEUE):
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[look.status]

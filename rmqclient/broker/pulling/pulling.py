@@ -1,7 +1,7 @@
-"""Pulling: requests 11 and 361. What is checked, what is answered, what is held.
+"""Pulling: requests 11 and 361: checks, answers, holding.
 
 The checks come in the order of RocketMQ's broker (PullMessageProcessor): group, topic, its permission, the queue, the
-subscription. A client that may not have the queue now gets what an empty queue gets: nothing yet.
+subscription. A client that may not have the queue now gets the answer of an empty queue.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.pulling.cold_reads import ColdReads
-from rmqclient.broker.pulling.far_pages import FarPages
 from rmqclient.broker.pulling.held_pulls import HeldPulls
-from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
+from rmqclient.broker.pulling.page_prefetch import PagePrefetch
+from rmqclient.broker.pulling.pending_subscriptions import PendingSubscriptions
 from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
 from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
 from rmqclient.broker.pulling.rules import Leases, Subscriptions
@@ -41,11 +41,11 @@ _WAITING_STATUSES: Final = (
 )
 
 _AHEAD_OF_A_REPLICA: Final = (LookStatus.OFFSET_OVERFLOW_BADLY,)
-"""The client has read more at the primary than the replica has yet: it waits, and is not moved back."""
+"""The client has read further at the primary than the replica has: it waits, and its offset is not reset."""
 
 
 class Pulling:
-    """The room of pulls. Its methods are for the thread of the event loop, except for :meth:`close`."""
+    """The room of pulls. Except for :meth:`close`, for the thread of the event loop."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Pulling:
         most_held: int,
         memory_percent: int | None = None,
     ) -> None:
-        """``memory_percent``: how much of the host's memory a client may be behind before a replica is to feed it."""
+        """``memory_percent``: see :class:`ColdReads`."""
         self._reader = QueueReader(store)
         self._cold = ColdReads(store, memory_percent)
         self._is_replica = store.is_replica
@@ -70,12 +70,12 @@ class Pulling:
         self._held = HeldPulls(store, self, most_held)
         leases.when_free(self._held.look_at)
         self._counters = counters
-        self._far = FarPages(store)
+        self._prefetch = PagePrefetch(store)
         self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
-        self._late = LateHeartbeats(self._is_late, self._pull_at_last)
+        self._pending = PendingSubscriptions(self._is_late, self._pull_at_last)
 
     def routes(self) -> Iterable[Route]:
-        """Declare pulls. One takes no longer than one look; a server that only reads takes the commit out of it."""
+        """Declare pulls. They are not slow; a read-only server clears their commit flag, so they do not write."""
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             yield Route(code, self.pull, needs=of_topic_and_group(), writes=False)
 
@@ -85,37 +85,37 @@ class Pulling:
         self._fetching.shutdown()
 
     def drain(self) -> None:
-        """Answer what waits with what there is: nothing yet."""
-        self._late.drain()
+        """Answer waiting pulls now."""
+        self._pending.drain()
         self._held.drain()
 
     @property
     def held(self) -> int:
-        """How many pulls wait for messages."""
+        """Number of held pulls."""
         return self._held.count
 
     def pull(self, request: Request) -> Frame | None:
-        """Answer a pull; None when the answer comes with a heartbeat, with the next message, or when its time is up."""
+        """Answer a pull; None if it waits for a heartbeat, a message, or the disk."""
         fields = request.fields
         queue = self._checked_queue(request, fields)
         if self._is_late(request):
-            self._late.wait(request)
+            self._pending.wait(request)
             return None
         return self._pull(request, queue)
 
     def _pull(self, request: Request, queue: MessageQueue) -> Frame | None:
         fields = request.fields
         pull = self._new_pull(request, fields, queue, self._subscription(fields))
-        if 0 <= pull.offset < self.end(queue) and self._far.are_missing(queue, pull.offset, pull.most):
+        if 0 <= pull.offset < self.end(queue) and self._prefetch.are_missing(queue, pull.offset, pull.most):
             fetching = asyncio.get_running_loop().run_in_executor(
-                self._fetching, self._far.fetch, queue, pull.offset, pull.most, pull.most_bytes
+                self._fetching, self._prefetch.fetch, queue, pull.offset, pull.most, pull.most_bytes
             )
             fetching.add_done_callback(lambda _: self._answer_fetched(pull))
             return None
         return self._answered(pull)
 
     def _answer_fetched(self, pull: Pull) -> None:
-        """Answer a pull whose records were fetched from the disk."""
+        """Answer a pull whose records were read from disk."""
         try:
             answer = self._answered(pull)
         except QueueError as error:
@@ -136,7 +136,7 @@ class Pulling:
         return self._held.hold(pull)
 
     def _is_late(self, request: Request) -> bool:
-        """Whether a pull knows a newer subscription of its group than the heartbeats have told."""
+        """Whether a pull has a newer version of its subscription than the heartbeats."""
         fields = request.fields
         if fields["sysFlag"] & HAS_SUBSCRIPTION:
             return False
@@ -144,7 +144,7 @@ class Pulling:
         return found is not None and found.version < fields["subVersion"]
 
     def _pull_at_last(self, request: Request) -> Frame | None:
-        """Answer a pull that waits for no heartbeat any longer."""
+        """Answer a pull that waited for a heartbeat."""
         try:
             queue = self._checked_queue(request, request.fields)
             if self._is_late(request):
@@ -153,10 +153,10 @@ class Pulling:
         except QueueError as error:
             return _failure(request, error)
 
-    # --- what a pull that waits asks
+    # --- for held pulls
 
     def look_again(self, pull: Pull) -> Frame | None:
-        """Return the answer to a pull that waits; None, and the pull is moved on, when it has to wait longer."""
+        """As :meth:`Looking.look_again`."""
         try:
             look = self._look(pull)
         except QueueError as error:
@@ -169,20 +169,20 @@ class Pulling:
         return pull.answer(look)
 
     def give_up(self, pull: Pull) -> Frame:
-        """Return the answer to a pull whose time is up: the messages that it passed over do not come again."""
+        """Return the answer to a pull that timed out. Its offset is after the messages that did not match."""
         look = self._reader.nothing(pull.queue, pull.position)
         if pull.position > pull.offset:
             return pull.answer(Look(LookStatus.NO_MATCHED_MESSAGE, look.next_offset, look.min_offset, look.max_offset))
         return pull.answer(look)
 
     def end(self, queue: MessageQueue) -> int:
-        """Return the queue offset that the next message of a queue will get; 0 for a queue that is not there."""
+        """As :meth:`Looking.end`."""
         return self._reader.end(queue)
 
     # --- checks, in the broker's order
 
     def _checked_queue(self, request: Request, fields: Mapping[str, Any]) -> MessageQueue:
-        """Return the queue of a pull. Raises AnswerError for a group, a topic or a queue that does not allow it."""
+        """Return the queue of a pull. Raises AnswerError if group, topic or queue do not allow it."""
         group, topic, queue_id = fields["consumerGroup"], fields["topic"], fields["queueId"]
         if not self._groups.auto_create(group, request.peer.remote).may_consume:
             raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
@@ -200,7 +200,7 @@ class Pulling:
         return MessageQueue(topic, queue_id)
 
     def _subscription(self, fields: Mapping[str, Any]) -> bodies.Subscription:
-        """Return what a pull wants: its own words, or those of its group's heartbeats. Raises AnswerError."""
+        """Return the subscription of a pull, or of its group's heartbeats. Raises AnswerError."""
         group, topic, flags = fields["consumerGroup"], fields["topic"], fields["sysFlag"]
         if flags & HAS_FILTER_CLASS:
             raise AnswerError(
@@ -241,7 +241,7 @@ class Pulling:
                 return self._reader.nothing(pull.queue, pull.position)
             pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
         except UnknownTopic:
-            pull.is_allowed = True  # its first message makes the queue, and may be the first that the group ever had
+            pull.is_allowed = True  # the first message makes the queue, so no member could take it before
         look = self._reader.look(
             pull.queue, pull.position, pull.most, pull.most_bytes, pull.selection, request.peer.local
         )
@@ -253,7 +253,7 @@ class Pulling:
         return look
 
     def _commit(self, pull: Pull) -> None:
-        """Commit what the client has finished, also when the pull is held afterwards."""
+        """Commit the client's offset, even if the pull is held afterwards."""
         fields = pull.request.fields
         if fields["sysFlag"] & COMMITS and fields["commitOffset"] >= 0:
             with suppress(UnknownTopic):
@@ -261,7 +261,7 @@ class Pulling:
 
 
 def _has_nothing_yet(look: Look, pull: Pull) -> bool:
-    """Whether a pull that may wait waits: at the end of its queue, and at the begin of an empty one."""
+    """Whether a pull finds nothing yet: at the end of its queue, or at offset 0 of an empty one."""
     if look.status is LookStatus.OFFSET_OVERFLOW_ONE:
         return True
     return look.status in _WAITING_STATUSES and pull.position == 0

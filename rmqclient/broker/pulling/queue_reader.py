@@ -1,10 +1,10 @@
-"""Queue reader: records of a queue as they stand in the log, for the answer to one pull.
+"""Queue reader: reads the records of a queue for the answer to one pull.
 
-The records go out as they are, but for their store host (:mod:`rmqclient.broker.pulling.store_host`). A damaged record
-is logged and stepped over. A record that retention has removed moves the pull on to the oldest one.
+Records are sent unchanged, except for their store host (:mod:`rmqclient.broker.pulling.store_host`). A damaged record
+is logged and skipped. If retention has removed a record, the pull continues at the oldest one.
 
-A batch that a local producer compressed into one record goes out as one message: the messages in it have one queue
-offset, and clients keep what they have pulled by its queue offset.
+A batch that a local producer compressed into one record is sent as one message: its messages share one queue offset,
+and clients index pulled messages by queue offset.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from rmqclient.store.log.record import reason
 from rmqclient.store.threads.logs import Log
 
 MOST_MESSAGES: Final = 32
-"""Messages of one answer at most. [maxTransferCountOnMessageInMemory]"""
+"""Messages of one answer, at most. [maxTransferCountOnMessageInMemory]"""
 
 MOST_BYTES: Final = 256 * 1024
-"""Bytes of the records of one answer at most, but always one record. [maxTransferBytesOnMessageInMemory]"""
+"""Bytes of the records of one answer, at most, but always one record. [maxTransferBytesOnMessageInMemory]"""
 
 _log = Log(__name__)
 
 
 class LookStatus(enum.Enum):
-    """What became of a look at a queue; RocketMQ's names, which stand in the remarks of answers. [GetMessageStatus]"""
+    """Outcome of a look at a queue, by RocketMQ's names, which appear in remarks of answers. [GetMessageStatus]"""
 
     FOUND = enum.auto()
     NO_MATCHED_MESSAGE = enum.auto()
@@ -54,7 +54,7 @@ _STATUSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look at a queue found. ``next_offset`` is where to go on; ``body`` holds the records."""
+    """Result of a look at a queue. The next look begins at ``next_offset``; ``body`` has the records."""
 
     status: LookStatus
     next_offset: int
@@ -62,7 +62,7 @@ class Look:
     max_offset: int
     body: bytes = b""
     messages: int = 0
-    """Records in the body."""
+    """Number of records in the body."""
 
 
 class QueueReader:
@@ -73,12 +73,12 @@ class QueueReader:
         self._readers: dict[MessageQueue, RecordReader] = {}
 
     def end(self, queue: MessageQueue) -> int:
-        """Return the queue offset that the next message will get; 0 for a queue that is not there."""
+        """Return the queue offset of the next message to be stored; 0 for a missing queue."""
         reader = self._reader(queue)
         return 0 if reader is None else reader.max_offset
 
     def nothing(self, queue: MessageQueue, offset: int) -> Look:
-        """Return that there is nothing for the client at an offset now, whatever stands there."""
+        """Return the result for no messages at an offset, whatever the queue has there."""
         reader = self._reader(queue)
         if reader is None:
             return Look(LookStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0)
@@ -89,7 +89,7 @@ class QueueReader:
     def look(
         self, queue: MessageQueue, offset: int, most: int, most_bytes: int, wanted: Selection, host: Address
     ) -> Look:
-        """Return the records from ``offset`` on that are wanted, as far as one answer goes. Raises LimitReached."""
+        """Return the wanted records from ``offset`` on, within the limits of one answer. Raises LimitReached."""
         reader = self._reader(queue)
         if reader is None:
             return Look(LookStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
@@ -123,7 +123,7 @@ class QueueReader:
         return reader
 
     def _behind_lost_entries(self, queue: MessageQueue, offset: int, low: int, high: int, error: StoreCorrupt) -> Look:
-        """Step over the rest of a consume queue file that cannot be read."""
+        """Skip the rest of a consume queue file that cannot be read."""
         entries = self._store.consume_queues[queue]
         following = min(high, entries.first_entry_of(offset) + entries.entries_per_file)
         _log.error("messages %d to %d of %s were stepped over: %s", offset, following - 1, queue, error)

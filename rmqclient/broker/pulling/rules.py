@@ -1,4 +1,4 @@
-"""Rules: what a pull asks about the members of its group. The room of groups answers; for a reading server, nobody."""
+"""Rules: protocols by which a pull asks about the members of its group. The room of groups implements them."""
 
 from __future__ import annotations
 
@@ -11,54 +11,51 @@ from rmqclient.store import MessageQueue
 
 
 class Subscriptions(Protocol):
-    """What the members of groups subscribe to, by their heartbeats."""
+    """Subscriptions of groups, from heartbeats."""
 
     def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
-        """Return what a group wants of a topic; None for a group without members, and for another topic."""
+        """Return a group's subscription to a topic; None if no member subscribes to it."""
 
 
 class Leases(Protocol):
-    """Which member of a group has which queue."""
+    """Owners of queues."""
 
     def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Tell whether the client of a pull may be fed from a queue now. Raises UnknownTopic, TableFull, StoreBusy."""
+        """Return whether the client of a pull may read a queue now. Raises UnknownTopic, TableFull, StoreBusy."""
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
-        """Return the offset from which a pull that may be fed is answered: the one it asks for, or a later one."""
+        """Return the offset from which an allowed pull is answered: the one it asks for, or a later one."""
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
-        """Count messages that a member of a group gets, and the bytes of their records."""
+        """Count messages that a member of a group gets; ``size`` is the bytes of their records."""
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Set where the group goes on; return why not, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
+        """Set the group's offset; return the refusal, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        """Call ``callback(group, queue)`` when a pull that might not be fed may be now."""
+        """Call ``callback(group, queue)`` when a refused pull may be tried again."""
 
 
 class NoLeases:
-    """Rules of a server that only reads: members get what they ask for.
-
-    Who has which queue of a replica, its primary alone knows. The queues of another store are for those who commit.
-    """
+    """Rules of a read-only server: members may read any queue, because only the primary knows the owners."""
 
     def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Say yes."""
+        """Return True."""
         del request, group, queue
         return True
 
     def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
-        """Return what the client asks for."""
+        """Return the offset that the client asks for."""
         del group, queue
         return int(request.fields["queueOffset"])
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
-        """Count nothing."""
+        """Do nothing."""
 
     def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Refuse: a server that only reads takes no offsets, and a replica gets them from its primary."""
+        """Refuse: a replica gets offsets from its primary."""
         del peer, group, queue, offset
         return "this server takes no offsets"
 
     def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        """Forget it: no queue is ever taken."""
+        """Do nothing: no pull is refused."""

@@ -1,8 +1,8 @@
-"""Selection: which messages of a topic a pull wants.
+"""Selection: the messages of a topic that a pull wants.
 
-Tags are compared by their Java hashes, which stand in the entries of the consume queue, and then by their text in the
+Tags are compared by their Java hashes, which the entries of the consume queue have, and then by their text in the
 record. RocketMQ's broker compares the hashes only and leaves the text to the client (DefaultMessageFilter). SQL92 is
-judged by the properties of the record.
+evaluated on the properties of the record.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _KEPT = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a pull wants: any of some tags, what an expression matches, or everything."""
+    """A filter: some tags, an expression, or everything."""
 
     tag_set: TagSet
     most_looked_at: int
-    """Messages that one look passes over at most: a millisecond of the event loop, about. [maxFilterMessageCount]"""
+    """Messages that one look skips, at most: about a millisecond of the event loop. [maxFilterMessageCount]"""
 
 
 MOST_JUDGED = 256
-"""Records whose properties one look reads at most."""
+"""Records whose properties one look reads, at most."""
 
 MOST_COMPARED = 50_000
-"""Comparisons of a tag's hash with an entry that one look makes at most."""
+"""Comparisons of a tag's hash with an entry in one look, at most."""
 
 ALL = Selection(TagSet(()), MOST_COMPARED)
 
 
 def selection_of(subscription: bodies.Subscription) -> Selection:
-    """Return what a subscription selects.
+    """Return the selection of a subscription.
 
     Raises AnswerError: 23 for an expression that cannot be parsed, 1 for a filter class.
     """
@@ -60,7 +60,7 @@ def selection_of(subscription: bodies.Subscription) -> Selection:
 
 @lru_cache(_KEPT)
 def _selection(expression: str, kind: str) -> Selection:
-    """Compile an expression once; the last ones are kept."""
+    """Compile an expression; recent ones are cached."""
     if len(expression) > _LONGEST_EXPRESSION:
         raise _unreadable(expression, f"{len(expression):,} characters, and at most {_LONGEST_EXPRESSION:,} are read")
     if kind == TAG:

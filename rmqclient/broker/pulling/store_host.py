@@ -1,10 +1,10 @@
-"""Store host: the address of the broker that each record carries, as the client that reads it knows the broker.
+"""Store host: the broker's address in each record, as the reading client knows it.
 
-Clients make offset message ids of it and of the record's place in the log, and ask that address for the message again
-(MessageDecoder.createMessageId). A record of a local producer has a fixed address. One broker has many addresses, so
-the one by which the client came in is written into what goes out to it.
+Clients make an offset message id from this address and the record's log offset, and later query the message there
+(MessageDecoder.createMessageId). A record of a local producer has a fixed address, and a broker has many addresses, so
+the address to which the client connected is written into the records sent to it.
 
-The address takes 8 bytes with IPv4 and 20 with IPv6, and a bit of the system flag says which
+The address takes 8 bytes with IPv4 and 20 with IPv6; a bit of the system flag tells which
 (MessageSysFlag.STOREHOSTADDRESS_V6_FLAG).
 """
 
@@ -22,12 +22,12 @@ _BORN_V6: Final = 0x10
 _STORE_V6: Final = 0x20
 _STORE_HOST: Final = 64
 _SHORT: Final = 8
-_LONGER: Final = 12  # an IPv6 address, compared with an IPv4 one
+_LONGER: Final = 12  # bytes of an IPv6 address beyond an IPv4 one
 
 
 @lru_cache(256)
 def host_bytes(address: Address) -> bytes | None:
-    """Return an address as records have it; None for the name of a host, and records keep what they have."""
+    """Return an address in the form of records; None for a host name, with which records stay unchanged."""
     try:
         host = ipaddress.ip_address(address.host)
     except ValueError:
@@ -38,7 +38,7 @@ def host_bytes(address: Address) -> bytes | None:
 
 
 def with_store_host(record: bytes, address: Address) -> bytes:
-    """Return a record with this address in it. Nobody checks ``__CRC32#`` behind the log, so it stays as it was."""
+    """Return a record with this address. ``__CRC32#`` stays as it was: clients do not check it."""
     host = host_bytes(address)
     if host is None:
         return record

@@ -1,7 +1,7 @@
-"""Queries: what clients and tools ask about stored messages and about queues.
+"""Queries: requests about stored messages and about queues.
 
 ==================  =========================================================================
-``messages``        requests 12 and 33: messages by key, by unique id, by place in the log
+``messages``        requests 12 and 33: messages by key, by unique id, by log offset
 ``queues``          requests 29 to 32, 308 and 321: begin, end, times, entries of queues
 ==================  =========================================================================
 """

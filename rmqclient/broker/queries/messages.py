@@ -1,4 +1,4 @@
-"""Message queries: stored messages by key, by unique id and by their place in the log. Requests 12 and 33.
+"""Message queries: stored messages by key, by unique id and by log offset. Requests 12 and 33.
 
 They read the index and the disk, so a thread of the pool answers them.
 """
@@ -18,13 +18,13 @@ from rmqclient.store import MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 
 _MOST_BY_KEY: Final = 64
-"""Messages that one query by key finds at most. [maxMsgsNumBatch]"""
+"""Messages found by one query by key, at most. [maxMsgsNumBatch]"""
 
 _MOST_BY_ID: Final = 32
-"""Messages that one query by unique id finds at most, whatever it asks for. [defaultQueryMaxNum]"""
+"""Messages found by one query by unique id, at most, whatever it asks for. [defaultQueryMaxNum]"""
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of the records of one answer at most, but always one record."""
+"""Bytes of the records of one answer, at most, but always one record."""
 
 
 class MessageQueries:
@@ -39,9 +39,9 @@ class MessageQueries:
         yield Route(RequestCode.VIEW_MESSAGE_BY_ID, self.by_log_offset, needs=ASKED_BY_HANDLER, writes=False, slow=True)
 
     def by_key(self, request: Request) -> Frame:
-        """Answer 12: the newest messages of a topic with a key or a unique id, the oldest of them first.
+        """Answer 12: the newest messages of a topic with a key or a unique id, in order of age, the oldest first.
 
-        Each of them has the key, which a stock broker does not check (DefaultMessageStore.queryMessage).
+        The key itself is compared; a stock broker compares only its hash (DefaultMessageStore.queryMessage).
         """
         fields = request.fields
         most = _MOST_BY_ID if fields.get("_UNIQUE_KEY_QUERY") else min(fields["maxNum"], _MOST_BY_KEY)
@@ -69,7 +69,7 @@ class MessageQueries:
         )
 
     def by_log_offset(self, request: Request) -> Frame:
-        """Answer 33: the record at an offset of the log."""
+        """Answer 33: the record at a log offset."""
         offset = request.fields["offset"]
         if 0 <= offset < self._store.state.published_to:
             try:
@@ -83,7 +83,7 @@ class MessageQueries:
 
 
 def _joined(records: Iterable[bytes]) -> bytes:
-    """Return records one behind the other, as many as fit into an answer."""
+    """Return records joined, as many as fit into an answer."""
     body = bytearray()
     for record in records:
         if body and len(body) + len(record) > _MOST_BYTES:

@@ -1,6 +1,6 @@
-"""Queue queries: where queues begin and end, where a time stands in them, and their entries.
+"""Queue queries: offsets of queues, offsets by time, and entries.
 
-Requests 29 to 32, 308 and 321. A queue that does not exist is no error: it begins and ends at 0.
+Requests 29 to 32, 308 and 321. A missing queue is not an error: it begins and ends at 0.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from rmqclient.store import MessageQueue, MessageStore, java_hash
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 
 _MOST_ENTRIES: Final = 1_024
-"""Entries of one answer to 321 at most."""
+"""Entries of one answer to 321, at most."""
 
 _NEVER: Final = 2**63 - 1
 
 
 class QueueQueries:
-    """The room of queries about queues. :meth:`slow_handlers` run in any thread."""
+    """The room of queries about queues."""
 
     def __init__(self, store: MessageStore, topics: Topics, clients: Clients) -> None:
         self._store = store
@@ -33,7 +33,7 @@ class QueueQueries:
         self._clients = clients
 
     def routes(self) -> Iterable[Route]:
-        """Declare the queries. Begin and end are in memory."""
+        """Declare the queries. Begin and end are in memory, the others may read the disk."""
         yield Route(RequestCode.GET_MAX_OFFSET, self.max_offset, needs=of_topic(ANY), writes=False)
         yield Route(RequestCode.GET_MIN_OFFSET, self.min_offset, needs=of_topic(ANY), writes=False)
         for code, answer, needs in (
@@ -45,7 +45,7 @@ class QueueQueries:
             yield Route(code, answer, needs=needs, writes=False, slow=True)
 
     def max_offset(self, request: Request) -> Frame:
-        """Answer 30: the offset that the next message will get, or got when a broadcast consumer that begins came."""
+        """Answer 30: the end of the queue; for a new broadcast consumer, the end when it came."""
         end = self._span(request.fields).stop
         begin = self._clients.begin(request.peer, self._queue(request.fields))
         return request.success(offset=end if begin is None else begin)
@@ -55,9 +55,9 @@ class QueueQueries:
         return request.success(offset=self._span(request.fields).start)
 
     def offset_by_time(self, request: Request) -> Frame:
-        """Answer 29: the first message stored at a time or later, the end of the queue without one.
+        """Answer 29: the first message stored at a time or later; the end of the queue if there is no such message.
 
-        RocketMQ 4.9 answers the nearest message, which may be an earlier one, and the last one for a time behind all.
+        RocketMQ 4.9 answers the nearest message, which may be an earlier one, and the last one for a time after all.
         This is the lower boundary of RocketMQ 5; with ``boundaryType`` upper: the last one stored at the time or
         before.
         """
@@ -81,9 +81,9 @@ class QueueQueries:
         return request.success(timestamp=-1)
 
     def correction_offsets(self, request: Request) -> Frame:
-        """Answer 308: how far the slowest group of a topic is in each queue, without some groups.
+        """Answer 308: the smallest offset of a topic's groups in each queue, without ``filterGroups``.
 
-        Where the slowest one is ahead of ``compareGroup``, the answer is the greatest number.
+        Where it is beyond that of ``compareGroup``, the answer is the largest number.
         [ConsumerOffsetManager.queryMinOffsetInAllGroup]
         """
         fields = request.fields
@@ -105,7 +105,7 @@ class QueueQueries:
         return request.success(bodies.CorrectionOffsets(found).encode())
 
     def entries(self, request: Request) -> Frame:
-        """Answer 321: entries of a consume queue, and whether the subscription of a group passes them by their tags."""
+        """Answer 321: entries of a consume queue, and whether their tags match a group's subscription."""
         fields = request.fields
         queue, index = self._queue(fields), fields.get("index", 0)
         known = self._span(fields)
@@ -131,7 +131,7 @@ class QueueQueries:
         return MessageQueue(fields.get("topic") or "", fields.get("queueId", 0))
 
     def _span(self, fields: Mapping[str, Any]) -> range:
-        """Return the offsets of a queue; none for one that does not exist."""
+        """Return the offsets of a queue; empty for a missing one."""
         queue, topics = self._queue(fields), self._store.topics
         if queue not in self._topics.queues(queue.topic):
             return range(0)
@@ -139,7 +139,7 @@ class QueueQueries:
 
 
 def _codes(subscription: bodies.Subscription | None) -> set[int]:
-    """Return the hashes of the tags that a subscription wants; none for all, and for another kind of filter."""
+    """Return the hashes of a subscription's tags; empty for all messages, and for another kind of filter."""
     if subscription is None or subscription.expression_type not in ("", "TAG") or subscription.expression in ("", "*"):
         return set()
     return {java_hash(tag.strip()) for tag in subscription.expression.split("||")}

@@ -1,6 +1,6 @@
-"""Quick: requests that are answered in the kernel, from bytes to bytes; everything unusual goes the ordinary way.
+"""Quick: requests that the kernel answers without parsing them in Python.
 
 ==============  ======================================================
-``sends``       messages of which nothing special is to be thought
+``sends``       plain sends
 ==============  ======================================================
 """

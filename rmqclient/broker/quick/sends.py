@@ -1,4 +1,4 @@
-"""Sends: requests 10 and 310 that the kernel answers, if nothing special is to be thought of their messages."""
+"""Sends: requests 10 and 310 that the kernel answers, if their messages need no special treatment."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _PREFIX_BYTES: Final = 8
 
 
 class QuickSends:
-    """Answers plain sends of all connections. Its methods are for the thread of the event loop.
+    """Answers plain sends of all connections. For the thread of the event loop.
 
-    Whoever has to see every request, such as one that checks who may send, sets ``is_enabled`` to False.
+    Set ``is_enabled`` to False if every request must be seen in Python, such as with access keys.
     """
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
@@ -48,7 +48,7 @@ class QuickSends:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether sends are answered here; without, each is read and thought about."""
+        """Whether sends are answered here; otherwise Python handles each of them."""
         return self._sends.is_enabled
 
     @is_enabled.setter
@@ -57,17 +57,17 @@ class QuickSends:
 
     @property
     def sent(self) -> int:
-        """How many messages were stored here."""
+        """Number of messages stored here."""
         return self._sends.sent
 
     def take(self, data: bytes, at: int, remote: Address, local: Address) -> tuple[bytes, int]:
-        """Answer the plain sends at the start of some bytes. See :data:`rmqclient.broker.net.connection.Quick`."""
+        """Answer the plain sends at the start of ``data``. See :data:`rmqclient.broker.net.connection.Quick`."""
         return self._sends.take(data, at, packed(remote), packed(local))
 
     def queues_of(self, topic: str) -> int:
-        """Return how many queues of a topic take messages that nobody thinks about.
+        """Return how many queues of a topic the kernel may append to without Python.
 
-        0 for a topic that has to be made, that no client may send to, or that brings messages back.
+        0 for a topic that has to be made, that clients may not send to, or that is a retry topic.
         """
         if topic.startswith(RETRY_PREFIX) or topic in NOT_FOR_SENDERS or topic == TIMER_TOPIC:
             return 0
@@ -86,10 +86,9 @@ def plain_sends(
     cluster: str,
     most_frame_bytes: int = MAX_FRAME_BYTES,
 ) -> PlainSends:
-    """Return what answers plain sends to a store that does not flush each message.
+    """Return the kernel's handler of plain sends, for a store that does not flush each message.
 
-    ``queues_of`` returns how many queues of a topic such messages may go to, and 0 for a topic that has to be thought
-    about. It is asked again after any process has changed a topic.
+    ``queues_of`` is :meth:`QuickSends.queues_of`. It is called again after any process has changed a topic.
     """
     request = Frame(RequestCode.SEND_MESSAGE_V2.value, opaque=_OPAQUE)
     answer = response(request, msgId=_MESSAGE_ID, queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET, **TAIL)
@@ -108,7 +107,7 @@ def plain_sends(
 
 
 def template_of(answer: Frame) -> list[tuple[bytes, int]]:
-    """Return the texts of an answer in JSON between its values, each with the number of the value that follows."""
+    """Return the parts of an answer's JSON between its values, each with the number of the value that follows."""
     header = encode(answer)[_PREFIX_BYTES:].decode()
     parts = re.split("(" + "|".join(_PLACES) + ")", header)
     values = [_PLACES[value] for value in parts[1::2]]

@@ -1,15 +1,15 @@
-"""Sending: what clients store, alone and in batches, what failed and comes back, transactions, replies, recalls.
+"""Sending: storing messages of clients, alone and in batches, and failed messages for a retry.
 
 ==================  ==================================================================
 ``sending``         requests 310, 10 and 320: checks, storing, the answer
-``plain_sends``     the same for the plain messages, which are nearly all
+``plain_sends``     the same for plain messages, which are nearly all
 ``topic_checks``    whether a message may go to a topic and a queue, in a broker's order
-``incoming``        a message as a request brings it
+``incoming``        a message in a request, before it is stored
 ``batches``         the messages in the body of a batch
-``waits``           how long a message asks to wait, and the handle that recalls it
-``retries``         messages for retry topics, those that were sent back, dead letters
-``appends``         the only place that stores what came
-``outcomes``        answers: where a message stands, or why it is not stored
+``waits``           delays of messages, and the handle that recalls one
+``retries``         messages for retry topics, returned messages, dead letters
+``appends``         the only appends of messages from the network
+``outcomes``        answers: the offsets of a stored message, or the error
 ``flushes``         answers that wait for the disk
 ``hosts``           addresses in records and in message ids
 ==================  ==================================================================

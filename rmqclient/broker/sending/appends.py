@@ -1,8 +1,8 @@
-"""Appends: the only place that stores what came over the network.
+"""Appends: all appends of messages from the network.
 
 An append waits a second at most for the lock that all processes of the store share, and the event loop waits with it.
-That happens when a process is stopped in the middle of an append. From then on appends fail at once until that process
-has let go, so that the clients' other requests are answered.
+That happens if a process is stopped in the middle of an append. After that, appends fail at once until the process has
+released the lock, so that other requests are answered.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from rmqclient.store.errors import PageCacheBusy, StoreBusy
 
 
 class Appends:
-    """Appends to one store; for any thread. Errors are those of an append."""
+    """Appends to one store. For any thread. Raises the errors of an append."""
 
     def __init__(self, store: MessageStore, open_topic: Callable[[str], list[MessageQueue]]) -> None:
         self._store = store
         self._state = store.state
         self._appender = store.appender(open_topic, encode_body, admission=Later)
         self._stuck: tuple[int, int] | None = None
-        """The thread that kept the lock too long, and the end of the log then; None while appends get on."""
+        """The thread that held the lock too long, and the log's end at that time; None while appends succeed."""
 
     def append(self, message: Incoming, wait: Wait = NO_WAIT, *, is_half: bool = False) -> SendResult:
-        """Append a message to its queue, to where it waits, or as the half message of a transaction."""
+        """Append a message to its queue, as a timer message, or as a transaction's half message."""
         with self._noticing():
             return append_received(
                 self._appender,
@@ -69,7 +69,7 @@ class Appends:
         born_host: Address,
         store_host: Address,
     ) -> SendResult:
-        """Append a message that does not wait, with its properties as a text."""
+        """Append a message without a delay; ``properties`` are in the form of the record."""
         if self._stuck is not None:
             self._refuse_while_stuck(self._stuck)
         try:
@@ -90,7 +90,7 @@ class Appends:
             raise
 
     def append_batch(self, batch: Incoming) -> Sequence[SendResult]:
-        """Append all messages in the body of a batch or none. Each gets the properties of the batch, but not its id."""
+        """Append all messages of a batch, or none. Each gets the properties of the batch, but not its id."""
         with self._noticing():
             return append_received_batch(
                 self._appender,
@@ -108,7 +108,7 @@ class Appends:
     def append_copy(
         self, message: ReceivedMessage, topic: str, queue_id: int, properties: dict[str, str], delay_level: int = 0
     ) -> SendResult:
-        """Append a stored message again, elsewhere, as one that was tried once more."""
+        """Append a copy of a stored message to another topic, with its attempts increased by one."""
         with self._noticing():
             return self._appender.append_copy(
                 message,
@@ -120,12 +120,12 @@ class Appends:
             )
 
     def cancel(self, message_id: str, topic: str) -> bool:
-        """Cancel a message that waits for its time and for a topic; False when it does not wait."""
+        """Cancel a timer message for a topic; False if it does not wait."""
         return self._store.timer.cancel(message_id, self._appender, topic)
 
     @contextmanager
     def _noticing(self) -> Iterator[None]:
-        """Note who keeps the lock when an append was too long without it; refuse at once while nothing has changed."""
+        """Note the holder of the lock after a time-out; refuse at once while it has not changed."""
         if self._stuck is not None:
             self._refuse_while_stuck(self._stuck)
         try:

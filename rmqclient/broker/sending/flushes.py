@@ -1,13 +1,13 @@
-"""Flushes: answers that wait for the disk, or for replicas. One thread waits for all of them, so they share a flush.
+"""Flushes: answers that wait for the disk or for replicas. One thread waits for all of them, so they share a flush.
 
-What becomes of a message that is stored stands in the code of its answer, as RocketMQ's clients read it:
+The code of the answer says how safe a stored message is, as RocketMQ's clients expect:
 
 ===========================  =====================================================================================
 code                         the message is stored, and
 ===========================  =====================================================================================
 ``FLUSH_DISK_TIMEOUT`` 10    the flush took too long
-``SLAVE_NOT_AVAILABLE`` 11   too few replicas were in sync, and the store goes on without them
-``FLUSH_SLAVE_TIMEOUT`` 12   the replicas have not said in time that they have it
+``SLAVE_NOT_AVAILABLE`` 11   too few replicas were in sync, and the store continues without them
+``FLUSH_SLAVE_TIMEOUT`` 12   the replicas did not acknowledge it in time
 ===========================  =====================================================================================
 """
 
@@ -40,10 +40,10 @@ class _Parked(NamedTuple):
 
 
 class Flushes:
-    """Sends answers when the log is safe up to where their messages end; at once if nobody asks for that.
+    """Sends answers once the log is safe up to the end of their messages; at once if that is not required.
 
-    A flush that takes too long changes the code of the answers to FLUSH_DISK_TIMEOUT: their messages are stored. The
-    first answer that waits starts the thread.
+    After a flush that takes too long the answers have the code FLUSH_DISK_TIMEOUT: their messages are stored. The first
+    answer that waits starts the thread.
     """
 
     def __init__(self, store: MessageStore, *, sync: bool) -> None:
@@ -61,7 +61,7 @@ class Flushes:
         self._loop = loop
 
     def when_flushed(self, request: Request, answer: Frame, end: int) -> Frame | None:
-        """Return the answer if it need not wait; else None, and it is sent later. For any thread."""
+        """Return the answer if it need not wait; else None, and send it later. For any thread."""
         if request.frame.is_oneway or not (self._is_sync or self._replicas.are_waited_for):
             return answer
         parked = _Parked(request, answer, end)
@@ -78,14 +78,14 @@ class Flushes:
         return None
 
     def _start(self) -> None:
-        """Start the thread, the first time. Raises LimitReached when the host allows no more."""
+        """Start the thread, the first time. Raises LimitReached if the host allows no more threads."""
         if self._thread is None:
             thread = GuardedThread(target=self._run, name="rmq-serve-flushes")
             thread.start()
             self._thread = thread
 
     def close(self) -> None:
-        """Let the answers that wait go out, and end the thread."""
+        """Send the waiting answers, and end the thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
@@ -97,17 +97,17 @@ class Flushes:
             self._wait(parked)
             if self._loop is not None and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(_answer, list(parked))
-            parked.clear()  # while it sleeps, this thread has no request: a connection counts those that it waits for
+            parked.clear()  # drop references before sleeping, or the connections would count these requests as waiting
 
     def _next(self) -> list[_Parked]:
-        """Return all that wait now, at least one; none when this was closed."""
+        """Wait for answers and return all of them; empty once this is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._parked or self._is_closed)
             parked, self._parked = self._parked, []
             return parked
 
     def _wait(self, parked: list[_Parked]) -> None:
-        """Wait until the log is safe up to the last of the messages, and let the answers say so."""
+        """Wait until the log is safe up to the last message, and set the code of the answers."""
         end = max(each.end for each in parked)
         try:
             if self._is_sync:
@@ -115,7 +115,7 @@ class Flushes:
             copies = self._replicas.copies(end)
         except QueueError as error:
             _note(parked, error)
-        except Exception as error:  # noqa: BLE001 - without this thread no message would be answered any more
+        except Exception as error:  # noqa: BLE001 - without this thread no message would be answered
             _log.exception("a flush failed")
             _note(parked, NotFlushed(f"{type(error).__name__} {error}"))
         else:

@@ -1,4 +1,4 @@
-"""Hosts: addresses as records and offset message ids have them. [MessageDecoder.createMessageId]"""
+"""Hosts: addresses in the form of records and offset message ids. [MessageDecoder.createMessageId]"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STORE_HOST_IS_IPV6 = 0x20
 
 
 AGAIN_S: Final = 10.0
-"""After this a name that nobody knew is looked up again, which keeps the caller waiting."""
+"""Seconds until an unknown name is looked up again, for which the caller waits."""
 
 _MOST_KEPT: Final = 1024
 _NOBODY: Final = bytes((127, 0, 0, 1))
 
 _unknown: dict[str, float] = {}
-"""Names that nobody knew, of those that ``--advertise`` may give, and until when they are not looked up again."""
+"""Negative DNS cache for names of ``--advertise``: name → earliest next lookup."""
 
 
 class _Packed(dict[Address, bytes]):
@@ -37,10 +37,9 @@ class _Packed(dict[Address, bytes]):
 
 
 packed: Final[Callable[[Address], bytes]] = _Packed().__getitem__
-"""Returns 4 bytes of an IPv4 address, or 16 of another one, and the port in 4.
+"""Returns an address as 4 bytes of IPv4 or 16 of IPv6, and the port as 4.
 
-A name that is not a number, as ``--advertise`` may give it, is looked up once. One that nobody knows counts as
-127.0.0.1 until it is known.
+A host name, as ``--advertise`` may give it, is looked up once. An unknown one counts as 127.0.0.1 until it is known.
 """
 
 
@@ -54,7 +53,7 @@ def _number_of(host: str) -> bytes | None:
 
 
 def _looked_up(host: str) -> bytes | None:
-    """Return the number of a name; None when nobody knows it, or did not a moment ago."""
+    """Return the packed address of a name; None if it is unknown, or was so a moment ago."""
     if monotonic() < _unknown.get(host, 0.0):
         return None
     try:
@@ -65,5 +64,5 @@ def _looked_up(host: str) -> bytes | None:
 
 
 def offset_id(address: Address, commit_log_offset: int) -> str:
-    """Return the id by which clients ask this server for a record: its address, and the place in its log."""
+    """Return the offset message id of a record: the server's address and the log offset."""
     return (packed(address) + commit_log_offset.to_bytes(8, "big")).hex().upper()

@@ -1,4 +1,4 @@
-"""Incoming: a message as a request brings it, before it is stored."""
+"""Incoming: a message in a request, before it is stored."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ HALF: Final = 0x4
 """Bit of the system flag: a message of an undecided transaction. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
 
 KEPT_FLAGS: Final = 0x703
-"""How a body is compressed, and several tags. The other bits say what the store does with a record, and a client must
-not say it: hosts, transactions, inner batches. [MessageSysFlag]"""
+"""Bits of the system flag that clients may set: compression, several tags. The others describe what the store does with
+a record: hosts, transactions, inner batches. [MessageSysFlag]"""
 REGION: Final = "DefaultRegion"
 IS_TRACED: Final = "true"
 """Values of ``MSG_REGION`` and ``TRACE_ON``, in records and in answers."""
 ORIGINS: Final = frozenset({"RETRY_TOPIC", "DLQ_ORIGIN_TOPIC"})
-"""Properties by which a message says where it failed first. A dead letter that is replayed goes there."""
+"""Properties with the topic in which a message failed first. A replayed dead letter goes there."""
 _INNER_HEAD: Final = struct.Struct(">i12xi")
-"""Size and size of the body of a message in a batch; between them are words of which nothing is needed here."""
+"""Head of a message in a batch: its size, words that are not needed here, and the size of its body."""
 _INNER_SIZE: Final = struct.Struct(">H")
 _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIMER_QUEUE_OFFSET", "TIMER_ROLL_TIMES")
 """Properties that only the store writes."""
@@ -34,7 +34,7 @@ _OWN: Final = ("__CRC32#", "INNER_NUM", "INNER_BASE", "TIMER_DEL_UNIQKEY", "TIME
 
 @dataclass(slots=True)
 class Incoming:
-    """A message, and the two ends of the connection that it came by."""
+    """A message, and both addresses of its connection."""
 
     topic: str
     queue_id: int
@@ -67,14 +67,14 @@ class Incoming:
 
     @property
     def is_half(self) -> bool:
-        """Whether this begins a transaction. [TRAN_MSG]"""
+        """Whether this is the half message of a transaction. [TRAN_MSG]"""
         return self.properties.get("TRAN_MSG", "").lower() == "true"
 
 
 def properties_of(text: str) -> dict[str, str]:
-    """Return the properties in a text, as brokers read them; the last one of a name counts.
+    """Parse properties as brokers do; the last one of a name counts.
 
-    Names and values that are empty count as absent, and what only the store writes is left out.
+    Leaves out empty names and values, and properties that only the store writes.
     """
     found = {}
     for pair in text.split("\x02"):
@@ -87,7 +87,7 @@ def properties_of(text: str) -> dict[str, str]:
 
 
 def _texts_of_batch(body: bytes) -> Iterator[str]:
-    """Return the properties of each message in the body of a batch, as texts. Raises BodyError. [encodeMessages]"""
+    """Yield the properties of each message of a batch, unparsed. Raises BodyError. [encodeMessages]"""
     at = 0
     while at < len(body):
         try:
@@ -103,9 +103,9 @@ def _texts_of_batch(body: bytes) -> Iterator[str]:
 
 
 def of_send(request: Request) -> Iterator[Need]:
-    """Return what a send needs. A failed message goes back to where it says that it failed, if a person replays it.
+    """Yield the needs of a send: for its topic, and for the topics it failed in, where a replay would send it.
 
-    A consumer that may only read sends what failed to its retry topic. The handler asks for more, unless it is a copy.
+    A read-only consumer may send a failed message to its retry topic. If it is not a copy, the handler checks more.
     """
     topic: str = request.fields["topic"]
     yield need_of_topic(topic, PUB)
@@ -115,7 +115,7 @@ def of_send(request: Request) -> Iterator[Need]:
 
 
 def _origins(request: Request) -> Iterator[str]:
-    """Return every topic that a message of a send says that it failed in, whichever counts."""
+    """Yield every topic that a message of a send names as its origin."""
     fields = request.fields
     texts = [fields.get("properties") or ""]
     is_batch = request.code == RequestCode.SEND_BATCH_MESSAGE or fields.get("batch")
@@ -128,13 +128,13 @@ def _origins(request: Request) -> Iterator[str]:
 
 
 def added_properties(cluster: str) -> dict[str, str]:
-    """Return what a broker of 5.x adds to the properties of a message. [SendMessageProcessor.buildMsgContext]
+    """Return the properties that a 5.x broker adds to a message. [SendMessageProcessor.buildMsgContext]
 
-    Brokers of 4.9 add CLUSTER alone. Without MSG_REGION a consumer of 5.3 writes no trace of the message.
+    4.9 brokers add only CLUSTER. Without MSG_REGION a 5.3 consumer writes no trace of the message.
     """
     return {"CLUSTER": cluster, "MSG_REGION": REGION, "TRACE_ON": IS_TRACED}
 
 
 def text_of(properties: Mapping[str, str]) -> str:
-    """Return properties as a text. [MessageDecoder.messageProperties2String]"""
+    """Return properties in the form of records. [MessageDecoder.messageProperties2String]"""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])

@@ -1,4 +1,4 @@
-"""Outcomes: answers to those who send. [SendMessageProcessor.handlePutMessageResult]
+"""Outcomes: answers to sends. [SendMessageProcessor.handlePutMessageResult]
 
 Clients read the fields of every such answer, so failures have ``MSG_REGION`` and ``TRACE_ON``, too.
 """
@@ -55,7 +55,7 @@ def stored(
     recall_handle: str | None = None,
     transaction_id: str | None = None,
 ) -> Frame:
-    """Return the answer to a message that is stored."""
+    """Return the answer for a stored message."""
     return request.success(
         msgId=message_id,
         queueId=queue_id,
@@ -68,13 +68,13 @@ def stored(
 
 
 def refused(request: Request, error: QueueError) -> Frame:
-    """Return the answer to a message that is not stored."""
+    """Return the answer for a message that was not stored."""
     code, remark = explained(error)
     return request.failure(code, remark, MSG_REGION=REGION, TRACE_ON=IS_TRACED)
 
 
 def explained(error: QueueError) -> tuple[int, str]:
-    """Return the code and the text by which a client learns of an error."""
+    """Return code and remark of an answer for an error."""
     if isinstance(error, AnswerError):
         return error.code, error.remark or str(error)
     for kind, (code, begin) in _CODES.items():

@@ -1,8 +1,8 @@
-"""Plain sends: messages that wait for nothing, belong to no transaction, and go to a topic that is there.
+"""Plain sends: messages without a delay or transaction, to an existing topic.
 
-Nearly all messages are such ones. They are told apart by one look at their properties, and stored without the steps
-that others need. Whatever is unusual is left to :class:`rmqclient.broker.sending.sending.Sending`, which also says what
-is wrong with it. The record and the answer are the same.
+Nearly all messages are plain. One search in their properties tells, and they are stored without the steps that others
+need. All others are left to :class:`rmqclient.broker.sending.sending.Sending`, which also reports errors. The record
+and the answer are the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _UNUSUAL: Final = re.compile(
     "(?:^|\x02)"
     "(?:DELAY|TIMER_|TRAN_MSG|REPLY_TO_CLIENT|INNER_|__CRC32#|UNIQ_KEY\x01(?:\x02|$)|WAIT\x01(?!true(?:\x02|$)))"
 )
-"""Properties that ask for more than being stored."""
+"""Properties that a plain message does not have."""
 _WAIT: Final = re.compile("(?:^|(?<=\x02))WAIT\x01true(?:\x02|$)")
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
 
 
 class _Names(NamedTuple):
-    """How a request calls its fields."""
+    """The names of a request's fields."""
 
     group: str
     topic: str
@@ -72,9 +72,9 @@ class PlainSends:
         self._added = text_of(added_properties(cluster))
 
     def answer(self, request: Request) -> tuple[Frame | None] | None:
-        """Store a plain message and return its answer, or None in place of one that waits for the disk.
+        """Store a plain message. Returns a tuple of its answer, which is None if it waits for the disk.
 
-        Returns None, with nothing done, for any other message. Raises as an append.
+        Returns None and does nothing for any other message. Raises as an append.
         """
         frame = request.frame
         fields = frame.fields
@@ -99,7 +99,7 @@ class PlainSends:
     def _store(
         self, request: Request, topic: str, queue_id: int, text: str, flag: int, sys_flag: int, born_ms: int
     ) -> tuple[int, Frame]:
-        """Append the message; return where the log then ends, and the answer."""
+        """Append the message; return the log's end after it, and the answer."""
         frame, peer = request.frame, request.peer
         text = _WAIT.sub("", text)
         if text and text[-1] != "\x02":

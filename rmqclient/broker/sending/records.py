@@ -1,4 +1,4 @@
-"""Records: stored messages by their place in the log, as clients name them."""
+"""Records: stored messages by log offset."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from rmqclient.store.errors import MessageExpired, StoreCorrupt, UnknownTopic
 
 
 def record_at(store: MessageStore, commit_log_offset: int) -> ReceivedMessage | None:
-    """Return the message at an offset of the log; None if no message begins there, or it was removed or is damaged.
+    """Return the message at a log offset; None if no message begins there, or if it was removed or is damaged.
 
-    The offset is a client's word, and a body can hold bytes that look like a record. So only what the message's own
-    queue has there counts.
+    The offset comes from a client, and a body may contain bytes that look like a record. So the entry in the message's
+    queue must have this offset.
     """
     if not store.state.min_offset <= commit_log_offset < store.state.published_to:
         return None

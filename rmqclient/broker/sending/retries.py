@@ -1,8 +1,8 @@
-"""Retries: messages that members of a group could not finish, and their way to the group's dead letters.
+"""Retries: failed messages, and their way to the group's dead letters.
 
-A remote member gives a message back by request 36, or sends it to the retry topic when that fails. A local member
-stores the copy itself (:mod:`rmqclient.failures.retry`). All write the same properties and count the same attempts, so
-they share the group's retry topic and its dead letters. [AbstractSendMessageProcessor.consumerSendMsgBack]
+A remote member returns a message by request 36, or sends it to the retry topic if that fails. A local member stores the
+copy itself (:mod:`rmqclient.failures.retry`). All write the same properties and count the same attempts, so they share
+the group's retry topic and its dead letters. [AbstractSendMessageProcessor.consumerSendMsgBack]
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from rmqclient.store.bodies import open_body
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, PropertiesTooLarge
 
 _FIRST_WITH_MOST: Final = 121
-"""Version of the first clients that say how often a message is tried. [V3_4_9]"""
+"""Number of the first version whose clients send the limit of attempts. [V3_4_9]"""
 _WRITABLE: Final = 2
 _OF_A_COPY: Final = (RESERVED_PROPERTIES - {"KEYS", "TAGS"}) | ORIGINS | {"CLUSTER", "DLQ_ORIGIN_MESSAGE_ID"}
-"""What a copy may have of its own; and all that begins with ``RMQ_``, such as the history of its failures."""
+"""Properties in which a copy may differ; also all that begin with ``RMQ_``, such as the history of its failures."""
 
 
 class Retries:
-    """Gives failed messages their next attempt, or makes dead letters of them."""
+    """Stores failed messages for their next attempt, or as dead letters."""
 
     def __init__(
         self, store: MessageStore, topics: Topics, groups: GroupSettings, appends: Appends, flushes: Flushes
@@ -54,14 +54,14 @@ class Retries:
         self._flushes = flushes
 
     def routes(self) -> Iterable[Route]:
-        """Declare what gives a message back. It may wait for the disk, such as for a topic that is made."""
+        """Declare the return of messages. It may wait for the disk, for example if a topic is made."""
         yield Route(RequestCode.CONSUMER_SEND_MSG_BACK, self._send_back, needs=_of_return, writes=True, slow=True)
 
     def settle(self, request: Request, message: Incoming, group: str, wait: Wait) -> Wait:
-        """Let a message that was sent to a group's retry topic be a dead letter if it was tried often enough.
+        """Make a message for a group's retry topic a dead letter if its attempts are used up.
 
-        Returns how long it waits. Raises AnswerError for a group that may not be, and for a message that says it
-        failed in a topic where its client may not send it, unless it is a copy of one that stands there.
+        Returns its delay. Raises AnswerError for an invalid group, and for a message with an origin to which its client
+        may not send, unless it is a copy of a message stored there.
         """
         most = self._most(request, self._settings(request, group))
         is_dead = message.reconsume_times >= most
@@ -101,14 +101,14 @@ class Retries:
             level = level or FIRST_LEVEL + message.reconsume_times
         try:
             result = self._appends.append_copy(message, topic, queue_id, properties, level)
-        except PropertiesTooLarge:  # of a store that a broker wrote: it keeps no room for a retry
+        except PropertiesTooLarge:  # a broker, whose store this was, leaves no space for the properties of a retry
             topic = self._dead_letters(group)
             result = self._appends.append_copy(message, topic, 0, _dead(message, properties))
         self._count(group, message, is_dead=topic == dead_letter_topic(group))
         return self._flushes.when_flushed(request, request.success(), result.commit_log_end)
 
     def _failed_record(self, properties: Mapping[str, str]) -> ReceivedMessage | None:
-        """Return the record that failed first, of a copy that its consumer has made; None if it is not here."""
+        """Return the original record of a consumer's copy; None if it is not in this store."""
         try:
             origin = parse_offset_id(properties.get("ORIGIN_MESSAGE_ID", ""))
         except ValueError:
@@ -117,7 +117,7 @@ class Retries:
         return found if found is not None and found.topic == properties.get("RETRY_TOPIC") else None
 
     def _count(self, group: str, message: ReceivedMessage, *, is_dead: bool) -> None:
-        """Count the attempt that failed, where the group had the message."""
+        """Count the failed attempt in the group's queue from which the message came."""
         store, queue = self._store, MessageQueue(message.topic, message.queue_id)
         slot = store.groups.find(stored_group(group), store.topics.slot(queue))
         if slot is None:
@@ -135,7 +135,7 @@ class Retries:
 
     @staticmethod
     def _most(request: Request, settings: bodies.GroupConfig) -> int:
-        """Return how often a message is tried again: what the client says, or the group's settings."""
+        """Return the limit of retries: the client's, or that of the group's settings."""
         given: int | None = request.fields.get("maxReconsumeTimes")
         is_asked = given is not None and request.frame.version >= _FIRST_WITH_MOST
         return given if is_asked and given is not None else settings.most_retries
@@ -155,7 +155,7 @@ def _check_origins(request: Request, message: Incoming, failed: ReceivedMessage 
 
 
 def _is_copy(message: Incoming, failed: ReceivedMessage) -> bool:
-    """Whether a message says what the one says that failed, beside what consumers and brokers put into copies."""
+    """Whether a message equals the failed one, except for properties that consumers and brokers put into copies."""
     for name, value in message.properties.items():
         if not (name in _OF_A_COPY or name.startswith("RMQ_") or failed.properties.get(name) == value):
             return False
@@ -166,7 +166,7 @@ def _is_copy(message: Incoming, failed: ReceivedMessage) -> bool:
 
 
 def _properties(message: ReceivedMessage, request: Request) -> dict[str, str]:
-    """Return the properties of the copy of a message that was given back."""
+    """Return the properties of the copy of a returned message."""
     found = {**message.properties, "RETRY_TOPIC": origin_topic(message), "WAIT": "false"}
     if not found.get("ORIGIN_MESSAGE_ID"):
         found["ORIGIN_MESSAGE_ID"] = offset_id(request.peer.local, message.commit_log_offset)
@@ -174,14 +174,14 @@ def _properties(message: ReceivedMessage, request: Request) -> dict[str, str]:
 
 
 def _dead(message: ReceivedMessage, properties: dict[str, str]) -> dict[str, str]:
-    """Return the properties of a dead letter, as far as there is room for them."""
+    """Return the properties of a dead letter, as far as they fit."""
     properties["DELAY"] = "0"
     _say_origin(properties, origin_topic(message))
     return without_longest(properties)[0]
 
 
 def _say_origin(properties: dict[str, str], topic: str | None) -> None:
-    """Say in a dead letter where it failed first. [DLQ_ORIGIN_TOPIC, RocketMQ 5]"""
+    """Set the origin of a dead letter. [DLQ_ORIGIN_TOPIC, RocketMQ 5]"""
     if topic:
         properties["DLQ_ORIGIN_TOPIC"] = topic
     if properties.get("ORIGIN_MESSAGE_ID"):
@@ -189,7 +189,7 @@ def _say_origin(properties: dict[str, str], topic: str | None) -> None:
 
 
 def _of_return(request: Request) -> Iterator[Need]:
-    """Return what giving a message back needs. The handler asks for the topic that the message was read from."""
+    """Yield the needs of a returned message. The handler checks the topic that the message was read from."""
     if topic := request.fields.get("originTopic"):
         yield need_of_topic(topic, PUB)
     yield need_of_group(request.fields["group"])

@@ -1,7 +1,7 @@
 """Sending: requests 310, 10 and 320. [SendMessageProcessor of 4.9.7]
 
-A request is answered in one turn of the event loop: checks, one append, the answer. Only the first message of a topic
-goes to a thread, because a topic that is made is on the disk before its message.
+A request is answered in one turn of the event loop: checks, one append, the answer. Only the first message of a new
+topic goes to a thread, because the topic must be on disk before its message.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from rmqclient.remoting.frame import Frame
 
 
 class Sending:
-    """Stores messages and says where they are. ``later`` lets a thread of the pool answer a request.
+    """Stores messages and answers with their offsets. ``later`` answers a request on a thread of the pool.
 
-    ``expect_reply`` is told of requests, and by which peer they came, before they are stored. A batch has
+    ``expect_reply`` is called with a message that wants a reply, and its peer, before it is stored. A batch has
     ``most_bytes`` at most.
     """
 
@@ -55,7 +55,7 @@ class Sending:
         self._later = later
 
     def routes(self) -> Iterable[Route]:
-        """Declare sends. The first message of a topic is given to a thread."""
+        """Declare sends. They are not slow; only the first message of a topic goes to a thread."""
         for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             yield Route(code, self._send, needs=of_send, writes=True)
 
@@ -114,7 +114,7 @@ class Sending:
         return self._flushes.when_flushed(request, answer, results[-1].commit_log_end) if is_patient else answer
 
     def _recall_handle(self, message: Incoming, wait: Wait) -> str | None:
-        """Return what recalls a message that waits for its time; None for others. [attachRecallHandle]"""
+        """Return the handle that recalls a timer message; None for others. [attachRecallHandle]"""
         unique_key = message.properties.get("UNIQ_KEY")
         if not wait.due_ms or not unique_key:
             return None
@@ -122,6 +122,6 @@ class Sending:
 
 
 def _waits_for_flush(properties: dict[str, str], *, is_kept: bool) -> bool:
-    """Return whether the client waits for the disk; the property that says so is stored only with some messages."""
+    """Return whether the client waits for the disk; remove the property unless ``is_kept``."""
     wait = properties.get("WAIT") if is_kept else properties.pop("WAIT", None)
     return wait is None or wait.lower() == "true"

@@ -1,4 +1,4 @@
-"""Topic checks: whether a message may go to a topic and a queue, asked in the order of a broker.
+"""Topic checks: whether a message may go to a topic and a queue, in a broker's order.
 
 [AbstractSendMessageProcessor.msgCheck of 4.9.7]
 """
@@ -24,7 +24,7 @@ _PERMISSIONS: Final = ((4, "R"), (2, "W"), (1, "X"))
 
 
 class TopicChecks:
-    """Says where a message goes, or why it goes nowhere."""
+    """Finds the queue of a message, or refuses it."""
 
     def __init__(self, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
@@ -33,13 +33,13 @@ class TopicChecks:
         self._settled_for: Mapping[str, TopicConfig] | None = None
 
     def is_open(self, topic: str) -> bool:
-        """Whether the store has queues of a topic, so that no check has to make them, which waits for the disk."""
+        """Whether the store has queues of a topic, so that none of the checks waits for the disk to make them."""
         return bool(self._topics.queues(topic))
 
     def settled_queues(self, topic: str) -> int:
-        """Return how many queues of a topic take messages if nothing else has to be asked about it; else 0.
+        """Return the number of write queues of an existing topic of an application; 0 for others, which need checks.
 
-        That is a topic of an application, and there. The answer is kept until some process changes a topic.
+        The result is cached until some process changes a topic.
         """
         configs = self._topics.made()
         if configs is not self._settled_for:
@@ -56,9 +56,9 @@ class TopicChecks:
         return min(len(self._topics.queues(topic)), max(config.write_queue_count, config.read_queue_count))
 
     def queue_id(self, request: Request) -> int:
-        """Return the queue that a message is for, of a topic that is made if it may be. Raises AnswerError.
+        """Return the queue of a message; makes the topic if that is allowed. Raises AnswerError.
 
-        A number below 0 lets the broker choose.
+        A queue id below 0 lets the broker choose.
         """
         fields = request.fields
         topic: str = fields["topic"]
@@ -95,12 +95,12 @@ class TopicChecks:
 
 
 def group_of_retries(topic: str) -> str | None:
-    """Return the group whose retry topic this is; None for another topic."""
+    """Return the group of a retry topic; None for another topic."""
     return topic.removeprefix(RETRY_PREFIX) if topic.startswith(retry_topic("")) else None
 
 
 def _shown(topic: str, config: TopicConfig) -> str:
-    """Return a topic in the words of RocketMQ's ``TopicConfig.toString``."""
+    """Return a topic as RocketMQ's ``TopicConfig.toString`` does."""
     perm = "".join(letter if config.perm & bit else "-" for bit, letter in _PERMISSIONS)
     return (
         f"TopicConfig [topicName={topic}, readQueueNums={config.read_queue_count}, "

@@ -1,15 +1,15 @@
-"""Waits: how long a message asks to wait, and the handle by which it can be recalled meanwhile.
+"""Waits: delays of messages, and the handle that recalls a delayed one.
 
 =============================  =============================================================================
-property                       the message waits
+property                       value
 =============================  =============================================================================
-``DELAY``                      for a delay level; above the highest one, for that
-``TIMER_DELAY_SEC``            so many seconds [5.x]
-``TIMER_DELAY_MS``             so many milliseconds [5.x]
-``TIMER_DELIVER_MS``           until then, in milliseconds since 1970 [5.x]
+``DELAY``                      delay level; a number above the highest level means the highest
+``TIMER_DELAY_SEC``            delay in seconds [5.x]
+``TIMER_DELAY_MS``             delay in milliseconds [5.x]
+``TIMER_DELIVER_MS``           time of delivery in milliseconds since 1970 [5.x]
 =============================  =============================================================================
 
-The first of them counts. A time that has passed is no wait. [HookUtils.handleScheduleMessage]
+The first of them counts. A time in the past means no delay. [HookUtils.handleScheduleMessage]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERSION: Final = "v1"
 
 
 class Wait(NamedTuple):
-    """A delay level, or a time in ms since 1970; the other one is 0."""
+    """A delay level, or a time of delivery in ms since 1970; the other one is 0."""
 
     level: int = 0
     due_ms: int = 0
@@ -42,7 +42,7 @@ NO_WAIT: Final = Wait()
 
 
 def wait_of(properties: Mapping[str, str], now_ms: int | None = None) -> Wait:
-    """Return how long a message asks to wait. Raises AnswerError for a level or a time that is not a number."""
+    """Return the delay in a message's properties. Raises AnswerError for a level or a time that is not a number."""
     if "DELAY" in properties:
         level = _number(properties["DELAY"], ResponseCode.SYSTEM_ERROR, "a delay level")
         if level > 0:
@@ -72,7 +72,7 @@ def _number(text: str, code: ResponseCode, what: str) -> int:
 
 
 class RecallHandle(NamedTuple):
-    """What a client needs to recall a message that waits for its time. [RecallMessageHandle.HandleV1]"""
+    """The handle by which a client recalls a timer message. [RecallMessageHandle.HandleV1]"""
 
     topic: str
     broker_name: str
@@ -80,13 +80,13 @@ class RecallHandle(NamedTuple):
     message_id: str
 
     def text(self) -> str:
-        """Return the handle as clients keep it."""
+        """Return the encoded handle."""
         words = (_VERSION, self.topic, self.broker_name, str(self.due_ms), self.message_id)
         return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 
     @classmethod
     def of(cls, text: str) -> RecallHandle:
-        """Read a handle. Raises ValueError."""
+        """Decode a handle. Raises ValueError."""
         try:
             version, topic, broker_name, due, message_id, *_ = base64.urlsafe_b64decode(text).decode().split(" ")
         except (ValueError, binascii.Error):

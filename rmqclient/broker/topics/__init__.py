@@ -1,10 +1,10 @@
-"""Topics: what they are to clients, and what a name server says of them.
+"""Topics: topics as clients see them, and requests to a name server.
 
 ==================  ==========================================================================================
 ``topics``          the topics of the store as clients see them: settings, queues, making and deleting
-``system_topics``   the topics that a broker has without being asked
-``topic_names``     which names clients may give
+``system_topics``   the topics that every broker has
+``topic_names``     valid names of topics
 ``name_server``     requests to a name server: routes, clusters, lists of topics, permissions
-``kv_settings``     the name server's table of texts, such as the order of topics
+``kv_settings``     the name server's table of keys and values, such as the order of topics
 ==================  ==========================================================================================
 """

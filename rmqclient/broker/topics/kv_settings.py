@@ -1,4 +1,4 @@
-"""KV settings: a name server's table of texts, by namespace and key. [KVConfigManager]
+"""KV settings: a name server's table of values, by namespace and key. [KVConfigManager]
 
 ``config/kvConfig.json`` keeps them in RocketMQ's form. RocketMQ itself uses one namespace, ``ORDER_TOPIC_CONFIG``.
 """
@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class KvSettings:
-    """Keeps and tells the texts. The file is written before a change is answered."""
+    """Keeps the table. The file is written before a change is answered."""
 
     def __init__(self, root: Path, *, read_only: bool = False) -> None:
         self._path = root / FILE
@@ -32,14 +32,14 @@ class KvSettings:
         self._lock = Lock()
 
     def routes(self) -> Iterable[Route]:
-        """Declare what is asked about texts. A name server tells them to everybody."""
+        """Declare the requests about values. Any client of a name server may read them."""
         yield Route(RequestCode.PUT_KV_CONFIG, self._put, needs=ADMINISTRATOR, writes=True, slow=True)
         yield Route(RequestCode.GET_KV_CONFIG, self._get, needs=NOTHING, writes=False, slow=True)
         yield Route(RequestCode.DELETE_KV_CONFIG, self._delete, needs=ADMINISTRATOR, writes=True, slow=True)
         yield Route(RequestCode.GET_KVLIST_BY_NAMESPACE, self._list, needs=NOTHING, writes=False, slow=True)
 
     def table(self, namespace: str) -> dict[str, str]:
-        """Return the texts of a namespace by key; empty for an unknown one. Raises StoreCorrupt for a damaged file."""
+        """Return the values of a namespace by key; empty for an unknown one. Raises StoreCorrupt for a damaged file."""
         return self._read().get(namespace, {})
 
     def _put(self, request: Request) -> Frame:

@@ -1,7 +1,7 @@
-"""Name server: where topics are, which brokers and topics there are. [DefaultRequestProcessor of namesrv 4.9.7]
+"""Name server: routes of topics, lists of brokers and topics. [DefaultRequestProcessor of namesrv 4.9.7]
 
-There is one broker, this one, and perhaps a replica of it. A route has the address by which its asker came in, or the
-advertised one.
+The only broker is this one, perhaps with a replica. A route has the advertised address, or the one that the client
+connected to.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rmqclient.store.message_queue import is_name
 from rmqclient.store.settings.config_file import TopicConfig
 
 _STRICT_JSON_SINCE: Final = 401
-"""Version of the first clients that want keys in quotes. [V4_9_4]"""
+"""Number of the first version whose clients need keys in quotes. [V4_9_4]"""
 
 _WHERE_TO_READ: Final = "See http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class NameServer:
-    """Answers what clients ask a name server. ``note_awaited`` hears which topics they ask for in vain."""
+    """Answers requests to a name server. ``note_awaited`` is told of missing topics that clients ask for."""
 
     def __init__(
         self, topics: Topics, settings: ServeSettings, note_awaited: Callable[[Peer, str], None], *, is_replica: bool
@@ -37,11 +37,11 @@ class NameServer:
         self._settings = settings
         self._note_awaited = note_awaited
         self._wiped: dict[str, TopicConfig] = {}
-        """Topics that nobody shall send to, as they were when an administrator said so; never on the disk."""
+        """Topics whose write permission an administrator wiped, with their settings at that time; never on disk."""
 
     def routes(self) -> Iterable[Route]:
-        """Declare what a name server is asked. It tells every client which topics there are, and where."""
-        told = {
+        """Declare the requests to a name server. Any client may read routes and lists of topics."""
+        handlers = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topic_list,
@@ -63,7 +63,7 @@ class NameServer:
             RequestCode.UNREGISTER_BROKER: _NO_OTHER_BROKER,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: _NO_OTHER_BROKER,
         }
-        for code, tell in told.items():
+        for code, tell in handlers.items():
             yield Route(code, tell, needs=NOTHING, writes=False)
         for code, change in changed.items():
             yield Route(code, change, needs=ADMINISTRATOR, writes=True)
@@ -71,14 +71,14 @@ class NameServer:
             yield Route(code, _NO_OTHER_BROKER, needs=ADMINISTRATOR, writes=False)
 
     def perm(self, topic: str, config: TopicConfig) -> int:
-        """Return what clients may do with a topic: its permission, without writing while that is wiped."""
+        """Return a topic's permission, without writing while that is wiped."""
         return config.perm & ~bodies.WRITABLE if self._wiped.get(topic) == config else config.perm
 
     def _route(self, request: Request) -> Frame:
         topic = request.frame.fields.get("topic", "null")
         config = self._topics.config(topic)
         if config is None:
-            if is_name(topic):  # no other one is ever made
+            if is_name(topic):  # a topic of another name is never made
                 self._note_awaited(request.peer, topic)
             return request.failure(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -128,7 +128,7 @@ class NameServer:
         return dict(self._topics.configs()) if is_ours else {}
 
     def _register(self, request: Request) -> Frame:
-        """Tell a slave of this broker where the log is sent, and whom to ask for all else; it is in no route."""
+        """Answer a slave of this broker with the addresses of log and broker. It does not appear in routes."""
         settings, fields = self._settings, request.fields
         if settings.ha_listen is None or not fields["brokerId"] or fields["brokerName"] != settings.broker_name:
             return _NO_OTHER_BROKER(request)
@@ -146,7 +146,7 @@ class NameServer:
         return request.success("".join(f"{key}={value}\n" for key, value in lines.items()).encode())
 
     def _broker(self, request: Request) -> bodies.RouteBroker:
-        """Return this broker, and its replica. A replica names itself alone: it is asked when the primary is gone."""
+        """Return this broker and its replica. A replica names only itself: it is asked when the primary is gone."""
         settings, local = self._settings, str(request.peer.local)
         addresses = {bodies.SLAVE_ID: local} if self._is_replica else {bodies.MASTER_ID: local}
         if settings.replica is not None:
@@ -159,7 +159,7 @@ def _no_topics(request: Request) -> Frame:
 
 
 def _nothing_to_do(request: Request) -> Frame:
-    """Answer the deletion of a topic in the name server: the broker's request 215 has deleted it here, too."""
+    """Accept the deletion of a topic in the name server: the broker's request 215 has done it already."""
     return request.success()
 
 

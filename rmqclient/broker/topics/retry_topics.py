@@ -1,8 +1,8 @@
-"""Retry topics that are not there yet: each group has one for tools and clients, as at a broker.
+"""Retry topics: retry topics that do not exist yet, shown to tools and clients as by a broker.
 
 A broker makes the retry topic of a group at its first heartbeat, and tools find a group by it. A local group gets one
-with its first failure. Until then it has the settings that a broker would give it; the first message makes its queue,
-as that of a system topic. Nothing of this is in a file. [ClientManageProcessor.heartBeat]
+with its first failure. Until then this shows one with a broker's settings; the first message makes its queue, as for a
+system topic. None of this is in a file. [ClientManageProcessor.heartBeat]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
 _CONFIG: Final = TopicConfig(read_queue_count=1, write_queue_count=1)
 _OWN: Final = frozenset({TRANSACTION_GROUP, "rmq_sys_timer"})
-"""Groups whose offsets say how far the store is."""
+"""Groups of the store itself."""
 _GOOD_FOR_S: Final = 0.5
 _MEMBERSHIP_WORD: Final = layout.RUNTIME_HEADER.at["membership_word"]
 
@@ -38,11 +38,11 @@ class RetryTopics:
         self._configs: Mapping[str, TopicConfig] = {}
 
     def config(self, topic: str) -> TopicConfig | None:
-        """Return the settings of a group's retry topic; None for another topic, and for a group that nobody knows."""
+        """Return the settings of a group's retry topic; None for another topic, and for an unknown group."""
         return self.configs().get(topic) if topic.startswith(RETRY_PREFIX) else None
 
     def configs(self) -> Mapping[str, TopicConfig]:
-        """Return the settings of all of them, by name. A group without members may be half a second younger."""
+        """Return all settings by name. A new group without members may be missing for half a second."""
         word = self._store.state.words.load32(_MEMBERSHIP_WORD)
         with self._lock:
             if word != self._word or time.monotonic() >= self._good_until:

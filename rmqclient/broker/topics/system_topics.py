@@ -1,7 +1,7 @@
-"""System topics: those that a broker has without being asked. [TopicConfigManager, TopicValidator of 4.9.7]
+"""System topics: the topics that every broker has. [TopicConfigManager, TopicValidator of 4.9.7]
 
-They are in routes and lists as those of a broker. The first message makes their queues, so a new store has no files
-for them.
+They appear in routes and lists as with a broker. The first message makes their queues, so a new store has no files for
+them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _NAMES: Final = frozenset(
 _PREFIX: Final = "rmq_sys_"
 
 OF_ALL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OPERATION_TOPIC, _CHECKED_TOO_OFTEN})
-"""Messages of all topics stand in them, and wait."""
+"""Topics in which waiting messages of all topics stand."""
 
 NOT_FOR_SENDERS: Final = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OPERATION_TOPIC, _CHECKED_TOO_OFTEN, _SELF_TEST, _OFFSET_MOVED}
 )
-"""No client may send there. [NOT_ALLOWED_SEND_TOPIC_SET]"""
+"""Topics to which clients may not send. [NOT_ALLOWED_SEND_TOPIC_SET]"""
 
 _BENCHMARK_QUEUES: Final = 16
-"""A broker says 1024, and a store has no room for so many queues that nobody asked for."""
+"""Queues of the benchmark topic. A broker has 1024, which would waste slots of the store."""
 
 
 class SystemTopics:
@@ -55,7 +55,7 @@ class SystemTopics:
 
     def __init__(self, broker_name: str, cluster_name: str, *, auto_create: bool) -> None:
         self.reply_topic = f"{cluster_name}_REPLY_TOPIC"
-        """Where the answers to the requests of clients go."""
+        """Topic of replies to requests."""
         self._names = _NAMES | {broker_name, cluster_name, self.reply_topic}
         default = {AUTO_CREATE_TOPIC: _of(8, perm=7)} if auto_create else {}
         self.configs: Mapping[str, TopicConfig] = {
@@ -69,18 +69,18 @@ class SystemTopics:
             TRACE_TOPIC: _of(1),
             self.reply_topic: _of(1),
         }
-        """The settings of those that are there from the start."""
+        """Settings of the topics, by name."""
 
     def __contains__(self, topic: str) -> bool:
-        """Tell whether a topic belongs to the broker."""
+        """Return whether a topic belongs to the broker."""
         return topic in self._names or topic.startswith(_PREFIX)
 
     def names(self) -> frozenset[str]:
-        """Return the names that a broker gives for its system topics, whether they are there or not. [request 305]"""
+        """Return the names that a broker lists as its system topics, whether they exist or not. [request 305]"""
         return self._names
 
     def refuse(self, topic: str) -> None:
-        """Raise AnswerError for a topic that belongs to the broker: nobody may change or delete it."""
+        """Raise AnswerError for a topic that belongs to the broker: clients may not change or delete it."""
         if topic in self:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
 
@@ -90,6 +90,6 @@ def _of(queues: int, *, perm: int = 6) -> TopicConfig:
 
 
 def topic_of(record: ReceivedMessage) -> str:
-    """Return the topic that a record is of: that for which it waits, wherever it stands."""
+    """Return the topic of a record; for a waiting message, its target topic."""
     waits_for = record.properties.get("REAL_TOPIC") if record.topic in OF_ALL_TOPICS else None
     return waits_for or record.topic

@@ -1,4 +1,4 @@
-"""Names of topics that clients give, refused in the words of a broker. [TopicValidator of 4.9.7]"""
+"""Topic names: checks the names that clients give, with a broker's error texts. [TopicValidator of 4.9.7]"""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rmqclient.remoting.errors import AnswerError
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 MOST_CHARACTERS: Final = 127
-"""The record keeps the length of a topic in one signed byte."""
+"""Characters of a name, at most: a record has its length in one signed byte."""
 
 _WRONG: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
 def check_name(topic: str) -> None:
-    """Raise AnswerError with code 1 for a name that no topic can have.
+    """Raise AnswerError with code 1 for an invalid name.
 
-    Names become directories, so everything that reaches the store has passed here.
+    Names become directories, so every name must be checked here before it reaches the store.
     """
     if not topic.strip():
         raise AnswerError(ResponseCode.SYSTEM_ERROR, "The specified topic is blank.")
@@ -33,10 +33,10 @@ def check_name(topic: str) -> None:
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic of the messages that a group gets again. [MixAll.getRetryTopic]"""
+    """Return the retry topic of a group. [MixAll.getRetryTopic]"""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Return the topic of the messages that a group gave up. [MixAll.getDLQTopic]"""
+    """Return the dead-letter topic of a group. [MixAll.getDLQTopic]"""
     return DEAD_LETTER_PREFIX + group

@@ -1,7 +1,7 @@
-"""Topics: the topics of the store as clients see them. Everybody who answers asks here.
+"""Topics: the topics of the store as clients see them, for all handlers.
 
-``config/topics.json`` has their settings, in RocketMQ's form, and local processes make topics there, too. System topics
-are seen without being there; the first message makes their queues.
+``config/topics.json`` has their settings, in RocketMQ's form; local processes make topics there, too. Clients also see
+system topics that do not exist yet; the first message makes their queues.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _READ_AND_WRITE: Final = 6
 
 
 class Topics:
-    """What topics are to clients. Methods may be called by any thread.
+    """Topics as clients see them. Safe for threads.
 
-    Those that make, change or delete a topic wait for the disk. :meth:`config` and :meth:`queues` read memory, and the
-    file only after some process has changed a topic.
+    Methods that make, change or delete a topic wait for the disk. :meth:`config` and :meth:`queues` read memory, and
+    the file only after some process has changed a topic.
     """
 
     def __init__(self, store: MessageStore, settings: ServeSettings, made: Made | None = None) -> None:
-        """``made`` bounds what the messages of clients make."""
+        """``made`` limits the topics that messages of clients create."""
         self.system = SystemTopics(settings.broker_name, settings.cluster_name, auto_create=settings.auto_create_topics)
         self._made = made or Made(settings.limits, Counters())
         self._table = store.topics
@@ -44,40 +44,40 @@ class Topics:
         self._is_read_only = settings.read_only
 
     def config(self, topic: str) -> TopicConfig | None:
-        """Return the settings of a topic; None for one that was not made, or was deleted."""
+        """Return the settings of a topic; None if it was not made, or was deleted."""
         found = self._table.configs().get(topic)
         if topic == AUTO_CREATE_TOPIC and not self._auto_creates:
             return None
         return found or self.system.configs.get(topic) or self._retries.config(topic)
 
     def made(self) -> Mapping[str, TopicConfig]:
-        """Return the settings of the topics that were made, by name: the same object until some process changes one."""
+        """Return the settings of existing topics by name; the same object until some process changes a topic."""
         return self._table.configs()
 
     def configs(self) -> Mapping[str, TopicConfig]:
-        """Return the settings of all topics by name, those of the system included."""
+        """Return the settings of all topics by name, including system topics."""
         found = {**self.system.configs, **self._table.configs()}
         if not self._auto_creates:
             found.pop(AUTO_CREATE_TOPIC, None)
         return found
 
     def listed(self) -> Mapping[str, TopicConfig]:
-        """Return the settings of all topics that clients and tools can ask for: those that retries would make, too."""
+        """Return the settings of all topics by name, including system topics and retry topics not yet made."""
         return {**self._retries.configs(), **self.configs()}
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that the store has, in order; none for a topic that no client can see.
+        """Return the queues of a topic in the store, in order; empty for a topic that clients cannot see.
 
-        They may be more than clients see, after the number of queues was lowered.
+        After the number of queues was lowered, they are more than clients see.
         """
         if self.config(topic) is None or topic not in self._table:
             return []
         return self._table.queues(topic)
 
     def open(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic, which are made for the first message of a system topic.
+        """Return the queues of a topic; makes those of a system topic for its first message.
 
-        Raises AnswerError (17) for an unknown topic, and what :meth:`create` raises.
+        Raises AnswerError (17) for an unknown topic, and as :meth:`create`.
         """
         found = self.queues(topic)
         if not found:
@@ -89,13 +89,13 @@ class Topics:
         return found
 
     def check_name(self, topic: str) -> None:
-        """Raise AnswerError (1) for a name that no topic can have, in a broker's words."""
+        """Raise AnswerError (1) for an invalid name, with a broker's text."""
         check_name(topic)
 
     def create(self, topic: str, config: TopicConfig) -> None:
-        """Make a topic, or change it. Queues above a lowered number keep their messages; clients do not see them.
+        """Make or change a topic. Queues beyond a lowered number keep their messages; clients do not see them.
 
-        Raises AnswerError for a name or a number that is refused, TableFull without room for more queues, StoreFull.
+        Raises AnswerError for an invalid name or number, TableFull without slots for more queues, StoreFull.
         """
         check_name(topic)
         for count in (config.read_queue_count, config.write_queue_count):
@@ -106,7 +106,7 @@ class Topics:
         if not 0 <= config.perm <= 0xF:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: perm is {config.perm}: bits 8, 4, 2 and 1")
         flag = config.topic_sys_flag
-        if flag not in _FLAGS:  # once stored, it would keep the settings of every topic from being read
+        if flag not in _FLAGS:  # once stored, it would make the whole file unreadable
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}]: topicSysFlag is {flag}: 0 to {_FLAGS[-1]}")
         self._refuse_when_read_only(topic)
         self._table.configure(topic, config)
@@ -114,7 +114,7 @@ class Topics:
     def create_missing(
         self, topic: str, queues: int = 1, perm: int = _READ_AND_WRITE, *, client: Address | None = None
     ) -> TopicConfig:
-        """Return the settings of a topic that the broker needs, such as one for retries; made when it is missing.
+        """Return the settings of a topic that the broker needs, such as a retry topic; makes a missing one.
 
         Raises as :meth:`create`. [createTopicInSendMessageBackMethod]
         """
@@ -127,13 +127,13 @@ class Topics:
         return found
 
     def create_retry(self, group: str, queues: int = 1) -> TopicConfig:
-        """Return the settings of a group's retry topic, made when it is missing. Raises as :meth:`create`."""
+        """Return the settings of a group's retry topic; makes a missing one. Raises as :meth:`create`."""
         return self.create_missing(retry_topic(group), queues)
 
     def auto_create(self, topic: str, default_topic: str, queues: int, client: Address) -> TopicConfig | None:
-        """Make a topic for its first message, with the settings of ``default_topic``; None when that may not be.
+        """Make a topic for its first message, with the settings of ``default_topic``; None if that is not allowed.
 
-        ``queues`` is the number that the client wishes; the default topic's is the most. Raises as :meth:`create`.
+        ``queues`` is the client's number, limited to the default topic's. Raises as :meth:`create`.
         [createTopicInSendMessageMethod]
         """
         found = self.config(topic)
@@ -155,10 +155,10 @@ class Topics:
         return config
 
     def delete(self, topic: str) -> bool:
-        """Take a topic away from clients; return whether it was there.
+        """Delete a topic; return whether it existed.
 
-        Its queues are empty from now on. The log keeps its messages until retention removes them, and a topic of the
-        same name that is made later goes on with the numbers of its queues.
+        Its queues are empty from now on. The log keeps its messages until retention removes them, and a later topic of
+        the same name continues the queue offsets.
         """
         self._refuse_when_read_only(topic)
         return self._table.remove(topic)
@@ -169,5 +169,5 @@ class Topics:
 
 
 def unknown(topic: str) -> AnswerError:
-    """Return the refusal of a topic that is not there, in a broker's words."""
+    """Return the error for a missing topic, with a broker's text."""
     return AnswerError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient.broker.pulling import late_heartbeats, selection
+from rmqclient.broker.pulling import pending_subscriptions, selection
 from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
@@ -96,7 +96,7 @@ def test_a_filter_class_is_refused(room: PullRoom) -> None:
 
 
 def test_a_pull_waits_for_the_heartbeat_with_its_subscription(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(late_heartbeats, "LONGEST_WAIT_S", 3 * PATIENCE_S)
+    monkeypatch.setattr(pending_subscriptions, "LONGEST_WAIT_S", 3 * PATIENCE_S)
     room.send("a", "b")
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "a", version=1)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqclient.broker.pulling import arrivals
-from rmqclient.broker.pulling.late_heartbeats import LateHeartbeats
+from rmqclient.broker.pulling.pending_subscriptions import PendingSubscriptions
 from rmqclient.broker.request import Request
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -130,7 +130,7 @@ def test_a_late_pull_that_fails_is_answered_and_the_next_ones_are_waited_for(
 def test_whether_a_pull_is_late_is_asked_again_after_a_failure() -> None:
     async def scenario() -> None:
         client = Client()
-        late = LateHeartbeats(failing_once(lambda _: False), lambda request: request.failure(17, "gone"))
+        late = PendingSubscriptions(failing_once(lambda _: False), lambda request: request.failure(17, "gone"))
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         late.wait(Request(Frame(RequestCode.PULL_MESSAGE), client))
         assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 17

@@ -43,7 +43,7 @@ def test_a_server_logs_objects(tmp_path: Path) -> None:
     with serving(tmp_path, str(tmp_path / "store"), "--log-format", "json", listen="0.0.0.0:0") as server:
         (line,) = map(json.loads, server.log.splitlines())
         assert line["level"] == "WARNING"
-        assert "whoever reaches it" in line["message"]
+        assert "any client may" in line["message"]
 
 
 def test_a_line_about_another_message_of_a_batch_names_that_one() -> None:

@@ -1,9 +1,8 @@
-"""Late heartbeats: pulls whose subscription is newer than the one that the broker knows.
+"""Pending subscriptions: pulls whose subscription is newer than the one from the heartbeats.
 
-A consumer that changes its subscription, or whose queues change, pulls with the new version at once, while its
-heartbeat with that version is still on its way. RocketMQ's broker answers 25, and the client waits for a second; some
-clients get 25 for as long as their heartbeats are skipped. Here such a pull waits for the heartbeat, for a second at
-most, and is answered 25 only then.
+A consumer that changes its subscription, or whose queues change, pulls with the new version while the heartbeat with
+that version is still under way. RocketMQ's broker answers 25, and the client waits for a second; some clients get 25
+while their heartbeats are skipped. Here such a pull waits for the heartbeat, and is answered 25 after a second.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 LONGEST_WAIT_S: Final = 1.0
-"""After this a pull is answered with SUBSCRIPTION_NOT_LATEST."""
+"""Seconds after which a pull is answered with SUBSCRIPTION_NOT_LATEST."""
 
 _LOOK_S: Final = 0.02
 _MOST_WAITING: Final = 10_000
-"""When more pulls wait, none is waited for any longer."""
+"""Pulls that wait, at most; beyond that all are answered."""
 
 
-class LateHeartbeats:
-    """The pulls that wait for a heartbeat. Its methods are for the thread of the event loop.
+class PendingSubscriptions:
+    """The pulls that wait for a heartbeat. For the thread of the event loop.
 
-    ``is_late`` tells whether the heartbeat of a pull has still not come. ``pull`` answers a pull that waits no longer.
+    ``is_late`` returns whether a pull's heartbeat is still missing. ``pull`` answers a pull.
     """
 
     def __init__(self, is_late: Callable[[Request], bool], pull: Callable[[Request], Frame | None]) -> None:
@@ -39,14 +38,14 @@ class LateHeartbeats:
         self._until: dict[Request, float] = {}
 
     def wait(self, request: Request) -> None:
-        """Answer a pull when its heartbeat has come, or when its time is up."""
+        """Answer a pull after its heartbeat, or at its time-out."""
         loop = asyncio.get_running_loop()
         if not self._until:
             loop.call_later(_LOOK_S, self._look)
         self._until[request] = loop.time() + LONGEST_WAIT_S
 
     def drain(self) -> None:
-        """Wait no longer."""
+        """Answer all waiting pulls."""
         for request in list(self._until):
             self._end(request)
 

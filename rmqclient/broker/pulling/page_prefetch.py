@@ -1,7 +1,7 @@
-"""Far pages: records that the host has to fetch from its disk first, while the event loop goes on.
+"""Page prefetch: reads records from disk into memory on a thread, while the event loop continues.
 
-A consumer that is far behind reads pages that the kernel of the host may have dropped. Touching them on the loop would
-hold up all other clients for as long as the disk takes. So their pull waits until a thread has read them.
+A consumer that is far behind reads pages that the system may have dropped. Touching them on the loop would block all
+clients while the disk is read. So such a pull waits until a thread has read them.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from rmqclient.store.errors import LimitReached, StoreCorrupt
 from rmqclient.store.log.consume_queue import ENTRY, Entry
 
 NEAR_BYTES: Final = 64 * 1024 * 1024
-"""So much at the end of the log is taken to be in memory: it was just written."""
+"""Bytes at the end of the log that are assumed to be in memory, because they were just written."""
 
 AHEAD: Final = 512
-"""Messages that one look is for, when they stand close together: a consumer that catches up asks for them next."""
+"""Messages that one check covers if they lie close together: a consumer that catches up asks for them next."""
 
 _AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""So close together they stand: the kernel looks at 1,000 pages in some 10 µs."""
+"""Bytes of log within which these messages must lie; the system checks 1,000 pages in some 10 µs."""
 
 _AHEAD_S: Final = 0.1
-"""So long what was seen ahead is taken to stay in memory."""
+"""Seconds for which messages seen in memory are assumed to stay there."""
 
 _PAGE: Final = mmap.PAGESIZE
 
 
 class _Seen(NamedTuple):
-    """Messages of a queue that were in memory."""
+    """A range of messages that was in memory."""
 
     first: int
     stop: int
     until: float
-    """How long that is taken to be so, of time.monotonic."""
+    """End of this assumption, of ``time.monotonic``."""
 
 
-class FarPages:
-    """Looks for pages that are not in memory, and fetches them."""
+class PagePrefetch:
+    """Finds pages that are not in memory, and reads them."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
@@ -48,16 +48,16 @@ class FarPages:
         self._seen: dict[MessageQueue, _Seen] = {}
 
     def are_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
-        """Tell whether reading so many messages from ``offset`` on would wait for the disk. Does not wait for it."""
+        """Return whether reading ``most`` messages from ``offset`` on would wait for the disk. Does not wait for it."""
         if self._is_near(queue, offset) or self._was_seen(queue, offset, most):
             return False
         try:
             return not self._sees_ahead(queue, offset) and self._is_one_missing(queue, offset, most)
-        except (FileNotFoundError, StoreCorrupt, LimitReached):  # the look itself says what is wrong
+        except (FileNotFoundError, StoreCorrupt, LimitReached):  # the read itself will report it
             return False
 
     def fetch(self, queue: MessageQueue, offset: int, most: int, most_bytes: int) -> None:
-        """Read these messages, so that they are in memory afterwards. For any thread."""
+        """Read these messages into memory. For any thread."""
         files = self._store.log_files
         try:
             for entry in self._entries(queue, offset, most):
@@ -76,7 +76,7 @@ class FarPages:
         return time.monotonic() < seen.until
 
     def _sees_ahead(self, queue: MessageQueue, offset: int) -> bool:
-        """Look at the next messages as one stretch of the log, and note it when all of that is in memory."""
+        """Check the next messages as one range of the log, and note it if all of it is in memory."""
         entries, stop = self._store.consume_queues[queue], self._stop(queue, offset, AHEAD)
         if not self._has_entries(queue, offset, stop):
             return False
@@ -92,7 +92,7 @@ class FarPages:
         return True
 
     def _is_one_missing(self, queue: MessageQueue, offset: int, most: int) -> bool:
-        """Look at the ends of each record, but for those near the end of the log."""
+        """Check both ends of each record, except near the end of the log."""
         if not self._has_entries(queue, offset, self._stop(queue, offset, most)):
             return True
         entries = self._entries(queue, offset, most)
@@ -103,13 +103,13 @@ class FarPages:
         )
 
     def _has_entries(self, queue: MessageQueue, offset: int, stop: int) -> bool:
-        """Tell whether entries of one consume queue file are in memory."""
+        """Return whether these entries, of one consume queue file, are in memory."""
         files = self._store.consume_queues[queue].files
         base = files.base_of(offset * ENTRY.size)
         return files.is_cached(base, offset * ENTRY.size - base, (stop - offset) * ENTRY.size)
 
     def _is_near(self, queue: MessageQueue, offset: int) -> bool:
-        """Tell whether a message is known to stand near the end of the log: behind one that was looked at."""
+        """Return whether a message is known to be near the end of the log, after one that was checked."""
         known, begin = self._near.get(queue, (offset + 1, 0))
         return offset >= known and begin > self._store.state.published_to - NEAR_BYTES
 
@@ -118,7 +118,7 @@ class FarPages:
         return [entry for entry in found if entry.commit_log_offset >= 0 and entry.size > 0]
 
     def _stop(self, queue: MessageQueue, offset: int, most: int) -> int:
-        """Return where so many messages end, or those that stand in one consume queue file; ``offset`` if none do."""
+        """Return the end of ``most`` messages, limited to one consume queue file; ``offset`` without messages."""
         entries = self._store.consume_queues[queue]
         end_of_file = entries.first_entry_of(offset) + entries.entries_per_file
         return max(offset, min(offset + most, end_of_file, self._store.topics.max_offset(queue)))
@@ -130,9 +130,9 @@ class FarPages:
 
 
 def _stretches(entries: list[Entry], file_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end of what is to be looked at in the log: at least the ends of each record.
+    """Yield begin and end of the ranges of the log to check: at least both ends of each record.
 
-    Records of one file with less than a page between them are looked at as one: a look costs more than a page.
+    Records of one file with less than a page between them form one range: a system call costs more than a page.
     """
     begin = end = -1
     for entry in entries:
