@@ -1,4 +1,4 @@
-"""Cluster backend: a RocketMQ cluster, which a URL names. It wires the rooms of this folder."""
+"""Cluster backend: the backend of a RocketMQ cluster. It wires the parts of this folder."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ClusterBackend:
 
     @property
     def directory(self) -> Path:
-        """Where this host keeps what belongs to the cluster."""
+        """Directory of this host for the cluster's state."""
         return cluster_directory("clusters", self._client.url.name_servers)
 
     def check_usable(self) -> None:
@@ -79,11 +79,11 @@ class ClusterBackend:
         return self._topics.queues(topic)
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the same: a route names no other ones."""
+        """Return :meth:`queues`, because a route has no other readable queues."""
         return self._topics.queues(topic)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that new messages go to. Raises UnknownTopic, TopicNotWritable."""
+        """Return the queues of a topic that accept messages. Raises UnknownTopic, TopicNotWritable."""
         return self._topics.write_queues(topic)
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
@@ -98,15 +98,15 @@ class ClusterBackend:
         return self._topics.cleanup_policy(topic)
 
     def span(self, queue: MessageQueue) -> Span:
-        """Return which messages a queue has. Raises UnknownTopic."""
+        """Return the range of offsets that a queue has. Raises UnknownTopic."""
         return self._queues.span(queue)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored then or later; the max offset when there is none."""
+        """Return the queue offset of the first message stored then or later, or else the max offset."""
         return self._queues.offset_by_time(queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue. Raises MessageExpired."""
+        """Return a message by its queue offset. Raises MessageExpired."""
         return self._queues.message_at(queue, queue_offset)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
@@ -118,7 +118,7 @@ class ClusterBackend:
         return self._finding.by_key(topic, key, begin_ms, end_ms, limit)
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by its unique id or its offset message id; None when no message has the id."""
+        """Return a message by its unique id or its offset message id; None if no message has the id."""
         found = self._finding.by_offset_id(message_id)
         if found is not None and topic in (None, found.topic):
             return found
@@ -129,15 +129,15 @@ class ClusterBackend:
         return None
 
     def settle(self) -> None:
-        """Return when messages that were sent before can be found by their keys. Raises StoreBusy after 5 s."""
+        """Wait until messages sent before can be found by their keys. Raises StoreBusy after 5 s."""
         self._finding.settle()
 
     def begin_ms(self) -> int | None:
-        """Return since when all brokers have their messages, if one has removed some; None if none has."""
+        """Return the time since which all brokers have all messages; None if none were removed."""
         return self._finding.begin_ms()
 
     def update_reader(self) -> UpdateReader:
-        """Return what reads keys and values for one table."""
+        """Return a reader of keys and values for one table."""
         return MessageUpdates(
             lambda queue, offset: self.read(queue, offset, _READ_AT_ONCE, _EVERY_TAG),
             lambda message: message.store_timestamp << 64 | message.commit_log_offset,
@@ -151,12 +151,12 @@ class ClusterBackend:
         prepare: bool = True,
         group: str = PRODUCER_GROUP,
     ) -> Sender:
-        """Return what sends the messages of one producer. Brokers make topics, so ``make_topic`` is not called."""
+        """Return a sender for one producer. Brokers make topics, so ``make_topic`` is not called."""
         del make_topic, prepare
         return self._producing.sender(group)
 
     def transactions(self, group: str, *, durable: bool) -> Transactions:
-        """Return what decides the transactions of a producer group. Brokers flush as they are configured."""
+        """Return the transactions of a producer group. Brokers flush as configured, so ``durable`` has no effect."""
         del durable
         return self._producing.transactions(group)
 
@@ -169,15 +169,15 @@ class ClusterBackend:
         self._open_transactions.decide(transaction, commit=commit)
 
     def replies(self) -> Replies:
-        """Return what takes the replies to the requests of one producer."""
+        """Return the replies to one producer's requests."""
         return self._producing.replies()
 
     def reply_sender(self) -> ReplySender:
-        """Return what sends replies."""
+        """Return a sender of replies."""
         return self._producing.reply_sender()
 
     def members(self) -> Members:
-        """Return what takes part in groups, for one consumer."""
+        """Return the memberships of one consumer."""
         return ClusterMembers(self._client.url)
 
     def consumers(self, group: str | None = None) -> list[MemberInfo]:
@@ -189,19 +189,19 @@ class ClusterBackend:
         return ClusterArrivalBell(self._client, self._queues)
 
     def topic_bell(self) -> Bell:
-        """Return a bell that nobody rings: whoever sleeps on it looks again after its time."""
+        """Return a bell that never rings; waiters poll at their time-out."""
         return ClusterBell()
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where a group goes on in a queue; None when it never had the queue."""
+        """Return a group's offset in a queue; None if it never had the queue."""
         return self._groups.committed_offset(group, queue)
 
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Set where a group goes on in a queue. Raises QueueOwned while members of it consume the topic."""
+        """Set a group's offset in a queue. Raises QueueOwned while members of it consume the topic."""
         self._groups.commit(group, queue, queue_offset)
 
     def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where a new group begins; False when it has one of the queues."""
+        """Set the start offsets of a new group; False if it already has one of the queues."""
         return begin_group(self._client, self._client.url.wrap(group), offsets)
 
     def groups(self, group: str | None = None) -> list[Group]:
@@ -223,11 +223,11 @@ class ClusterBackend:
         raise NotOnCluster(f"a group cannot be {what} on a cluster, whose brokers have no such state: stop its workers")
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Keep every other process from what has this name, until the block ends."""
+        """Hold a named mutex between all processes until the block ends."""
         return self._alone.keep_others_out(name, timeout_s)
 
     def shared(self) -> ClusterBackend:
-        """Return this backend for a user that does not own it: its ``close`` leaves this one open."""
+        """Return this backend for another user, whose ``close`` leaves it open."""
         return SharedClusterBackend(self)
 
     def close(self) -> None:

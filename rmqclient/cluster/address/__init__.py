@@ -1,1 +1,1 @@
-"""Address: what the URL of a cluster says, and where this host keeps what belongs to one."""
+"""Address: the URL of a cluster, namespaces, and the directory for a cluster's state on this host."""

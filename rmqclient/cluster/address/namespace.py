@@ -8,8 +8,8 @@ name             in the namespace ``N``
 ``%DLQ%shop``    ``%DLQ%N%shop``
 ===============  ========================
 
-System topics and groups are outside of every namespace. Brokers know nothing of namespaces: the names on the wire have
-the prefix, and the property ``INSTANCE_ID`` of a message says which namespace it is of.
+System topics and groups are outside of every namespace. Brokers do not know namespaces: names on the wire have the
+prefix, and the property ``INSTANCE_ID`` of a message is its namespace.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
 
 
 def wrap(namespace: str, name: str) -> str:
-    """Return the name of a topic or group on the wire. A name that is in the namespace already stays as it is."""
+    """Return the name of a topic or group on the wire. A name with the prefix stays unchanged."""
     kind, rest = _parted(name)
     if not namespace or not rest or _is_of_the_system(name) or rest.startswith(f"{namespace}%"):
         return name
@@ -43,7 +43,7 @@ def wrap(namespace: str, name: str) -> str:
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """Return the name of a topic or group without this namespace; a name of another one stays as it is."""
+    """Return the name of a topic or group without this namespace; a name of another one stays unchanged."""
     kind, rest = _parted(name)
     return kind + rest.removeprefix(f"{namespace}%") if namespace else name
 

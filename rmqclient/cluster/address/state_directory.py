@@ -1,7 +1,7 @@
-"""State directory: where this host keeps what a cluster cannot keep for it.
+"""State directory: state of this host that a cluster cannot keep.
 
-It has the offsets of broadcast handlers, the journals of what worker processes run, and the heartbeats of supervised
-workers. Nothing in it is needed to find a message again.
+It has the offsets of broadcast handlers, the journals of running messages, and the heartbeats of supervised workers.
+Losing it loses no message.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def state_directory() -> Path:
 
 
 def cluster_directory(kind: str, name_servers: Sequence[str]) -> Path:
-    """Return the directory of one kind of things of a cluster. The order of the name servers does not matter."""
+    """Return a cluster's directory for one kind of state. The order of the name servers does not matter."""
     return state_directory() / kind / urllib.parse.quote("+".join(sorted(name_servers)), safe="+:")

@@ -1,4 +1,4 @@
-"""URL of a cluster: its name servers, and how a client speaks to it.
+"""URL of a cluster: its name servers and the client's options.
 
 ::
 
@@ -7,19 +7,19 @@
 ===================  =======  ========================================================================================
 option               default  meaning
 ===================  =======  ========================================================================================
-``tls``              false    speak TLS with name servers and brokers; without ``ca_file`` every certificate is taken
+``tls``              false    use TLS with name servers and brokers; without ``ca_file`` any certificate is accepted
 ``ca_file``          none     file of certificates (PEM) that sign those of the servers; implies ``tls``
 ``check_hostname``   false    the certificate must also name the host; needs ``ca_file``
 ``cert_file``        none     certificate of this client (PEM), for servers that ask for one
 ``key_file``         none     its private key (PEM), unless it is in ``cert_file``
-``timeout``          3        seconds that a request waits for its answer, and a connection for being made
+``timeout``          3        seconds for an answer, and for making a connection
 ``unit_name``        none     appended to client ids [ClientConfig.unitName]
 ``security_token``   none     of temporary access keys [SessionCredentials]
 ===================  =======  ========================================================================================
 
-A ``;`` between hosts is taken, too, as RocketMQ writes them; a host without a port has 9876. Letters of a key that a
-URL reserves are written in percent form, such as ``%2F`` for ``/``. Without keys in the URL those in the environment
-are taken: ``ROCKETMQ_ACCESS_KEY``, ``ROCKETMQ_SECRET_KEY`` and ``ROCKETMQ_SECURITY_TOKEN``.
+Hosts may also be separated by ``;``, as in RocketMQ; the default port is 9876. Reserved characters in a key must be
+percent-encoded, such as ``%2F`` for ``/``. Without keys in the URL, those of the environment are used:
+``ROCKETMQ_ACCESS_KEY``, ``ROCKETMQ_SECRET_KEY`` and ``ROCKETMQ_SECURITY_TOKEN``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What signs requests: the name of an account and its secret, which no text of this object shows."""
+    """The access key and the secret key that sign requests. The ``repr`` does not show the secret."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -68,7 +68,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How TLS is spoken; without ``ca_file`` the server's certificate is not verified. Empty stands for none."""
+    """TLS options; without ``ca_file`` the server's certificate is not verified. Empty means not given."""
 
     ca_file: str = ""
     check_hostname: bool = False
@@ -78,7 +78,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ClusterURL:
-    """A cluster as its URL names it; see the module. ``name_servers`` are ``host:port``, at least one."""
+    """A parsed URL; see the module. ``name_servers`` are ``host:port``, at least one."""
 
     name_servers: tuple[str, ...]
     keys: Keys | None = None
@@ -89,7 +89,7 @@ class ClusterURL:
 
     @classmethod
     def parse(cls, text: str) -> ClusterURL:
-        """Return what a URL says. Raises InvalidURL, which names what is wrong and never shows the secret key."""
+        """Parse a URL. Raises InvalidURL, which names the error and never shows the secret key."""
         parts = _PARTS.fullmatch(text)
         if parts is None:
             raise InvalidURL(f"{_shown(text)}: write it as rocketmq://host:9876, or {_FORM}")
@@ -111,7 +111,7 @@ class ClusterURL:
 
     @property
     def shown(self) -> str:
-        """The URL for people: hosts and namespace, without keys and options."""
+        """The URL for display: hosts and namespace, without keys and options."""
         return SCHEME + ",".join(self.name_servers) + (f"/{self.namespace}" if self.namespace else "")
 
     def wrap(self, name: str) -> str:
@@ -165,7 +165,7 @@ class _Options:
         return timeout_s
 
     def end(self, unit_name: str) -> str:
-        """Return the last option. Raises InvalidURL if others are left."""
+        """Return the last option. Raises InvalidURL for unknown options."""
         for name in self._given:
             raise InvalidURL(f"{_shown(self._url)}: there is no option {name}; there are {', '.join(_OPTIONS)}")
         return unit_name
@@ -208,5 +208,5 @@ def _keys(url: str, text: str | None, token: str) -> Keys | None:
 
 
 def _shown(url: str) -> str:
-    """Return a URL for an error: without its keys and its options, which may be secrets."""
+    """Return a URL for an error, without its keys and options, which may be secrets."""
     return repr(re.sub(r"//.*@", "//***@", url.partition("?")[0], flags=re.DOTALL))

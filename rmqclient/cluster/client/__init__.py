@@ -1,1 +1,1 @@
-"""Client: one member of a cluster, with its routes, its name servers and its heartbeats."""
+"""Client: one client of a cluster, with its routes, name servers and heartbeats."""

@@ -1,6 +1,6 @@
-"""Cluster client: one member of a cluster.
+"""Cluster client: one client of a cluster.
 
-It has a client id, by which groups count their members, and connections of its own, by which brokers know it. All
+It has a client id, by which groups count their members, and its own connections, by which brokers identify it. All
 clients of a process share one I/O thread.
 """
 
@@ -35,10 +35,10 @@ _numbers = itertools.count()
 
 
 class ClusterClient:
-    """One member of the cluster of ``url``; for any thread. Nothing is connected before it is needed.
+    """One client of the cluster of ``url``. Safe for threads. It connects on demand.
 
-    ``client_id`` is made of this host's address and the process id if none is given; the unit's name of the URL stands
-    at its end. A forked child must make its own client: this one raises StoreClosed there.
+    The default ``client_id`` has this host's address and the process id; the URL's ``unit_name`` is appended. A forked
+    child must make its own client: this one raises StoreClosed there.
     """
 
     def __init__(self, url: ClusterURL, client_id: str | None = None) -> None:
@@ -58,15 +58,15 @@ class ClusterClient:
 
     @property
     def is_io_thread(self) -> bool:
-        """Whether the caller runs on the I/O thread, and so must not wait for anything."""
+        """Whether the caller runs on the I/O thread, which must not block."""
         return self._connections.is_io_thread
 
     def call(self, address: str, request: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
         """Send a request to ``host:port`` and return the answer, if its code is 0 or in ``also``.
 
-        ``timeout_s=None`` is the URL's. Raises the error of any other answer, which is an
-        :class:`rmqclient.remoting.errors.AnswerError`, BrokerUnreachable, ConnectionLost, TlsFailed, RequestTimedOut,
-        ConnectionFull, FrameError for more than 16 MiB, and StoreClosed. Not for the I/O thread.
+        The default of ``timeout_s`` is the URL's. Raises a :class:`rmqclient.remoting.errors.AnswerError` for any other
+        answer, BrokerUnreachable, ConnectionLost, TlsFailed, RequestTimedOut, ConnectionFull, FrameError for more than
+        16 MiB, and StoreClosed. Not for the I/O thread.
         """
         self._prepare(request)
         answer = self._connections.to(address).ask(request, timeout_s or self.url.timeout_s)
@@ -75,7 +75,7 @@ class ClusterClient:
         return answer
 
     def submit(self, address: str, request: Frame, done: Done, timeout_s: float | None = None) -> None:
-        """Send a request; ``done`` gets the answer, whatever its code is, or the error of :meth:`call`.
+        """Send a request; ``done`` gets the answer with any code, or the error of :meth:`call`.
 
         ``done`` runs on the I/O thread and must not block. Raises StoreClosed, and FrameError for more than 16 MiB.
         """
@@ -88,7 +88,7 @@ class ClusterClient:
             self._connections.io().run_soon(partial(done, error))
 
     def tell(self, address: str, request: Frame) -> None:
-        """Send a request that is not answered. Raises as :meth:`call`, if that is known at once."""
+        """Send a oneway request. Raises as :meth:`call`, for errors that are known at once."""
         self._prepare(request)
         self._connections.to(address).tell(request)
 
@@ -98,9 +98,9 @@ class ClusterClient:
         self._connections.io().run_later(delay_s, call)
 
     def on(self, code: RequestCode, handler: Handler) -> None:
-        """Let ``handler`` answer what brokers ask with this code; it runs on a worker thread.
+        """Let ``handler`` answer brokers' requests with this code, on a worker thread.
 
-        It gets the request and the broker's address and returns the answer, or None for none.
+        It gets the request and the broker's address and returns the answer, or None for no answer.
         """
         self._requests.on(code, handler)
 
@@ -126,25 +126,25 @@ class ClusterClient:
         self._heartbeats.remove_consumer(group)
 
     def heartbeat(self) -> None:
-        """Tell all known brokers about the groups now, and wait for their answers."""
+        """Send a heartbeat to all known brokers now, and wait for their answers."""
         self.check_usable()
         self._heartbeats.beat()
 
     def broker_version(self, address: str) -> int:
-        """Return the version of a broker by its answer to a heartbeat, such as 407 for 4.9.7; 0 while it is unknown."""
+        """Return a broker's version from its answer to a heartbeat, such as 407 for 4.9.7; 0 if unknown."""
         return self._heartbeats.version(address)
 
     def losses(self, address: str) -> int:
-        """Return how often the connection to ``host:port`` has ended, or could not be made."""
+        """Return the number of times that the connection to ``host:port`` ended or could not be made."""
         return self._losses[address]
 
     def check_usable(self) -> None:
-        """Raise StoreClosed when the client was closed, and in a forked child."""
+        """Raise StoreClosed if the client was closed, and in a forked child."""
         if self._closed_by:
             raise StoreClosed(f"the client of {self.url.shown} {self._closed_by}")
 
     def close(self) -> None:
-        """Leave all groups and end all connections; requests that wait raise StoreClosed. More calls do nothing."""
+        """Leave all groups and end all connections; waiting requests raise StoreClosed. Closing twice does nothing."""
         if self._closed_by:
             return
         self._heartbeats.close()
@@ -153,7 +153,7 @@ class ClusterClient:
         self._requests.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: refuse every later call."""
+        """In a forked child: refuse all later calls."""
         self._closed_by = "belongs to the process from which this one was forked: make another one"
         self._connections.leave_to_parent()
 
@@ -170,7 +170,7 @@ class ClusterClient:
         self._heartbeats.beat(addresses)
 
     def _lost(self, address: str) -> None:
-        self._losses[address] += 1  # on the I/O thread alone
+        self._losses[address] += 1  # only on the I/O thread
         self.routes.doubt(address)
         self._heartbeats.lost(address)
 
@@ -181,10 +181,10 @@ def _made_client_id() -> str:
 
 
 def _own_address() -> str:
-    """Return the address of this host on its way to others; connecting a socket of datagrams sends nothing."""
+    """Return the address of this host's outgoing connections. Connecting a datagram socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documentation, which no host has
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation: no host has it
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])

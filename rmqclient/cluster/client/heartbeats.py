@@ -1,8 +1,8 @@
-"""Heartbeats: what brokers know of this client's groups. [MQClientInstance.sendHeartbeatToAllBroker]
+"""Heartbeats: tell brokers the groups of this client. [MQClientInstance.sendHeartbeatToAllBroker]
 
-Brokers hear of a change at once, of everything every 30 s, and again after a connection was lost; a broker whose route
-becomes known hears of it before the route is used. A broker knows a member by its connection: when that ends, the
-member is gone for it, so the next heartbeat follows as soon as the broker can be reached.
+A heartbeat is sent after a change, every 30 s, after a connection was lost, and to a new broker before its route is
+used. A broker identifies a member by its connection: when that ends, the member is gone for it, so the next heartbeat
+follows as soon as the broker can be reached.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = Log(__name__)
 
 
 Submit: TypeAlias = Callable[[str, Frame, Done], None]
-"""How a request is sent to an address, as :meth:`rmqclient.cluster.client.client.ClusterClient.submit` does."""
+"""Sends a request to an address: :meth:`rmqclient.cluster.client.client.ClusterClient.submit`."""
 
 
 @dataclass(slots=True)
@@ -49,10 +49,9 @@ class _Groups:
 
 
 class Heartbeats:
-    """Tells brokers about the groups of one client; for any thread, but not for the I/O thread.
+    """Tells brokers the groups of one client. For any thread but the I/O thread.
 
-    ``brokers`` returns the addresses of all brokers that are known, with their slaves on demand; ``refresh`` asks for
-    routes that are not fresh any more.
+    ``brokers`` returns the addresses of all known brokers, with slaves on demand; ``refresh`` asks for stale routes.
     """
 
     def __init__(
@@ -72,19 +71,19 @@ class Heartbeats:
         self._versions: dict[str, int] = {}
         self._missed: set[str] = set()
         self._failing: set[str] = set()
-        self._order = threading.Lock()  # an older heartbeat must not follow a newer one
+        self._order = threading.Lock()  # a heartbeat must not overtake a newer one
         self._changed = Condition()
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
     def set_producer(self, group: str) -> None:
-        """Let brokers know of a producer group."""
+        """Add a producer group, and tell the brokers."""
         with self._changed:
             self._groups.producers[group] = ProducerData(group)
         self._begin()
 
     def set_consumer(self, data: ConsumerData) -> None:
-        """Let brokers know of a consumer group, or of another subscription of it."""
+        """Add a consumer group or change its subscription, and tell the brokers."""
         with self._changed:
             self._groups.consumers[data.group] = data
         self._begin()
@@ -106,7 +105,7 @@ class Heartbeats:
     def beat(self, addresses: Iterable[str] | None = None) -> None:
         """Send a heartbeat to these brokers, or to all, and wait for the answers.
 
-        A failure is logged, and the broker tried again.
+        A failure is logged, and that broker is tried again later.
         """
         with self._order:
             with self._changed:
@@ -126,17 +125,17 @@ class Heartbeats:
             self._heard(address, answer)
 
     def version(self, address: str) -> int:
-        """Return the version that a broker named in its last answer to a heartbeat; 0 while there is none."""
+        """Return a broker's version from its last answer to a heartbeat; 0 before the first one."""
         return self._versions.get(address, 0)
 
     def lost(self, address: str) -> None:
-        """Send a heartbeat soon: a connection has ended. For any thread."""
+        """Send a heartbeat soon, because a connection has ended. For any thread."""
         with self._changed:
             self._missed.add(address)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let brokers know that all groups have this client no more, and end the thread."""
+        """Leave all groups at the brokers, and end the thread."""
         with self._changed:
             groups, self._groups = self._groups, _Groups()
             self._is_closed = True
@@ -187,7 +186,7 @@ class Heartbeats:
             try:
                 self._beat_as_due(None if is_for_all else missed)
             except Exception:  # noqa: BLE001 - without heartbeats the groups would lose this client
-                _log.exception("a heartbeat failed; the next ones go on")
+                _log.exception("a heartbeat failed; it is tried again")
 
     def _beat_as_due(self, missed: set[str] | None) -> None:
         if missed is None:
@@ -195,7 +194,7 @@ class Heartbeats:
         self.beat(missed)
 
     def _due(self, next_all: float) -> set[str] | None:
-        """Wait until a heartbeat is due; return to whom, if not to all; None when this is closed."""
+        """Wait until a heartbeat is due; return the addresses, empty for all; None if this is closed."""
         with self._changed:
             retry_at = math.inf
             while not self._is_closed:
@@ -209,7 +208,7 @@ class Heartbeats:
 
 
 class _Answers:
-    """Where a thread waits for the answers to several requests."""
+    """Collects the answers to several requests, for a thread that waits."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -1,7 +1,7 @@
-"""Name servers: who is asked for routes. One of them is asked, until it fails; then the next one.
+"""Name servers: requests to the name servers of a URL. One of them is used until it fails, then the next one.
 
-One that does not answer has its share of the time, after which the next one is asked, too, and the first answer counts.
-So one that is silent keeps nobody from the next one, and one that is slow has all the time that the others leave.
+A silent name server gets a share of the time; then the next one is asked, too, and the first answer counts. So a silent
+one does not block the request, and a slow one still has the rest of the time.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ FAILURES: Final = (BrokerUnreachable, RequestTimedOut, ConnectionFull)
 
 _PAUSE_S: Final = 0.05
 _SHORTEST_S: Final = 0.05
-"""What all name servers together have at least, also at the end of the time."""
+"""Seconds that all name servers together have, at least."""
 
 Submit = Callable[[str, Frame, Done, float], None]
 
 
 class NameServers:
-    """The name servers of a URL; for any thread but the I/O thread.
+    """The name servers of a URL. For any thread but the I/O thread.
 
-    ``call`` and ``submit`` ask one address, as the methods of
-    :class:`rmqclient.cluster.client.client.ClusterClient` do, and ``timeout_s`` is how long that may take at most.
+    ``call`` and ``submit`` are the methods of :class:`rmqclient.cluster.client.client.ClusterClient`, and ``timeout_s``
+    is the limit for one request.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class NameServers:
         self._current = random.randrange(len(addresses))
 
     def call(self, asked: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> Frame:
-        """Return the answer of the first name server that gives one; all of them together have ``timeout_s`` for it.
+        """Return the first answer of a name server; ``timeout_s`` is the limit for all of them together.
 
         Raises NameServerUnreachable, and the error of an answer whose code is neither 0 nor in ``also``.
         """
@@ -71,9 +71,9 @@ class NameServers:
         return asking.answer
 
     def call_patiently(self, asked: Frame) -> Frame:
-        """Return the answer of a name server, also of one that comes back within the time that a request may take.
+        """As :meth:`call`, but retry during the time-out, for a name server that comes back.
 
-        Raises as :meth:`call`. What is wrong with TLS is raised at once.
+        Errors of TLS are raised at once.
         """
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -85,7 +85,7 @@ class NameServers:
             time.sleep(_PAUSE_S)
 
     def call_each(self, asked: Frame, timeout_s: float | None = None, also: Collection[int] = ()) -> list[Frame]:
-        """Return the answers of all name servers, for what each of them keeps for itself.
+        """Ask all name servers, for data that each has for itself; return their answers.
 
         Raises the first error, after all have been asked.
         """
@@ -101,7 +101,7 @@ class NameServers:
 
 
 class _Asking:
-    """One request to several name servers, one after the other, none of which is given up before the time is over."""
+    """One request to several name servers, one after another. Earlier ones may still answer until the time-out."""
 
     def __init__(self, submit: Submit, asked: Frame, timeout_s: float) -> None:
         self._submit = submit
@@ -113,7 +113,7 @@ class _Asking:
         self.failures: list[QueueError] = []
         self.answer: Frame | None = None
         self.answered = 0
-        """Number of the name server whose answer it is."""
+        """Index of the name server that answered."""
 
     def ask(self, number: int, address: str) -> None:
         """Ask a name server."""
@@ -122,10 +122,9 @@ class _Asking:
         self._submit(address, self._asked, lambda came: self._came.put((number, came)), left_s)
 
     def wait(self, turns_left: int) -> bool:
-        """Wait for an answer; False when the next name server is to be asked, if there is one.
+        """Wait for an answer; False if the next name server should be asked.
 
-        That is when the last one that was asked has failed, or when its share of the time is over. Those before it are
-        waited for all along.
+        That is so if the last one failed, or if its share of the time is over. Answers of earlier ones still count.
         """
         now = time.monotonic()
         until = now + max(self._deadline - now, _SHORTEST_S) / turns_left
@@ -145,7 +144,7 @@ class _Asking:
         return False
 
     def unreachable(self) -> NameServerUnreachable:
-        """Return the error that nobody has answered in time."""
+        """Return the error for no answer in time."""
         waited_s = time.monotonic() - self._began
         silent = [RequestTimedOut(f"{each}: no answer in {waited_s:.3g} s") for each in self._waiting.values()]
         failures = [*self.failures, *silent]

@@ -1,4 +1,4 @@
-"""Requests of brokers: what brokers ask their clients, and who answers."""
+"""Requests of brokers to this client, and their handlers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqclient.remoting.table import RequestCode, ResponseCode, response
 from rmqclient.store.threads.logs import Log
 
 Handler: TypeAlias = Callable[[Frame, str], Frame | None]
-"""Gets a request and the address of the broker; returns the answer, or None for none."""
+"""Gets a request and the broker's address; returns the answer, or None for no answer."""
 
 THREADS: Final = 4
 MOST_WAITING: Final = 1000
@@ -24,7 +24,7 @@ _log = Log(__name__)
 
 
 class BrokerRequests:
-    """Runs the handlers of requests on worker threads, which start with the first request."""
+    """Runs the handlers on worker threads, which start with the first request."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
@@ -38,7 +38,7 @@ class BrokerRequests:
         self._handlers[code.value] = handler
 
     def take(self, connection: Connection, asked: Frame) -> None:
-        """Have a request answered. For the I/O thread."""
+        """Pass a request to its handler. For the I/O thread."""
         handler = self._handlers.get(asked.code)
         if handler is None:
             _answer(connection, asked, _no(asked, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "no handler for it"))
@@ -50,7 +50,7 @@ class BrokerRequests:
             self._threads.submit(partial(self._run, handler, connection, asked))
 
     def close(self) -> None:
-        """Take no more requests; those that wait are dropped, and those that run are waited for."""
+        """Take no more requests, drop waiting ones, and wait for running ones."""
         self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)

@@ -1,12 +1,12 @@
-"""Routes: which queues a topic has on which brokers, and where these brokers are. [MQClientInstance]
+"""Routes: the queues of topics, and the addresses of brokers. [MQClientInstance]
 
-A route is kept for 30 s. It is asked for again before it is next used when a caller doubts it (:meth:`Routes.forget`),
-because a broker said that it does not have the topic, and when one of its brokers could not be reached.
+A route is cached for 30 s. Its next use asks for it again if a broker said that it does not have the topic
+(:meth:`Routes.forget`), or if one of its brokers could not be reached.
 
-A topic whose route is not known waits for a name server that comes back, as long as a request may take. The route that
-is known goes on to be used while no name server answers, and while none of its brokers is registered: a name server
-forgets a broker, and topics with it, when the broker or the name server restarts. A route that has lost one of several
-brokers, or the master of one, is asked for every 5 s for a minute, so that a broker that restarts is found again soon.
+For a topic without a known route, a request waits for a name server up to its time-out. A known route stays in use
+while no name server answers, and while none of its brokers is registered: a name server forgets a broker and its
+topics when the broker or the name server restarts. If a route has lost one of several brokers, or a master, it is asked
+for every 5 s for a minute, so that a restarted broker is found soon.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.threads.logs import Log
 
 FRESH_S: Final = 30.0  # pollNameServerInterval
-RETRY_S: Final = 5.0  # until the next question after one without an answer, and while a broker is missing
-MISSING_S: Final = 60.0  # for which a broker that has left a route is looked for
+RETRY_S: Final = 5.0  # between requests that get no answer, and while a broker is missing
+MISSING_S: Final = 60.0  # for which a broker that has left a route is expected back
 
 _log = Log(__name__)
 
 
 @dataclass(slots=True)
 class _Known:
-    """The route of a topic. ``fresh_until`` is monotonic, s; ``doubted``: someone saw that it is wrong."""
+    """The route of a topic. ``fresh_until`` is in monotonic seconds; ``doubted``: it was seen to be wrong."""
 
     route: TopicRoute
     fresh_until: float
     doubted: bool = False
     missing: dict[str, float] = field(default_factory=dict)
-    """Brokers that had a master in the route, and until when (monotonic, s) they are looked for."""
+    """Brokers whose master has left the route → monotonic seconds until which it is expected back."""
     publish: list[MessageQueue] = field(default_factory=list)
     read: list[MessageQueue] = field(default_factory=list)
 
 
 class Routes:
-    """The routes that a client has asked for; for any thread, but not for the I/O thread.
+    """The routes that a client has asked for. For any thread but the I/O thread.
 
-    Topics are named as the application names them; the namespace of the URL is added. ``on_brokers`` is called with
-    the addresses of brokers that were not known before.
+    Topics have the application's names; the URL's namespace is added. ``on_brokers`` is called with the addresses of
+    new brokers.
     """
 
     def __init__(
@@ -64,28 +64,28 @@ class Routes:
         self._addresses: dict[str, dict[int, str]] = {}
 
     def of(self, topic: str, *, fresh: bool = False) -> TopicRoute:
-        """Return the route of a topic; with ``fresh`` not one from before.
+        """Return the route of a topic; with ``fresh`` ask for it now.
 
-        Raises UnknownTopic, and NameServerUnreachable when the route is not known.
+        Raises UnknownTopic, and NameServerUnreachable if no route is known.
         """
         return self._of(topic, fresh=fresh).route
 
     def publish_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that take messages, sorted; empty if none does. Not to be changed. Raises as :meth:`of`."""
+        """Return the writable queues, sorted; may be empty. Do not change the list. Raises as :meth:`of`."""
         return self._of(topic).publish
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that give messages, sorted; empty if none does. Not to be changed. Raises as :meth:`of`."""
+        """Return the readable queues, sorted; may be empty. Do not change the list. Raises as :meth:`of`."""
         return self._of(topic).read
 
     def forget(self, topic: str) -> None:
-        """Ask for the route of a topic before it is used again."""
+        """Ask for a topic's route again at its next use."""
         known = self._known.get(self._url.wrap(topic))
         if known is not None:
             known.doubted = True
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return where a broker is: its master, or the slave with this id. Raises BrokerUnreachable."""
+        """Return the address of a broker's master, or of the slave with this id. Raises BrokerUnreachable."""
         address = self.addresses(broker_name).get(broker_id)
         if address is None:
             role = "master" if broker_id == MASTER_ID else f"slave with id {broker_id}"
@@ -93,7 +93,7 @@ class Routes:
         return address
 
     def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return where to read: the broker with this id, else the master, else any slave. Raises BrokerUnreachable."""
+        """Return the address with this id, else the master's, else any slave's. Raises BrokerUnreachable."""
         addresses = self.addresses(broker_name)
         for wanted in (broker_id, *sorted(addresses)):
             if wanted in addresses:
@@ -101,30 +101,30 @@ class Routes:
         raise BrokerUnreachable(f"broker {broker_name!r} has neither a master nor slaves at present, by its routes")
 
     def addresses(self, broker_name: str) -> dict[int, str]:
-        """Return the addresses of a broker by broker id, 0 for the master; empty for a broker that is not known."""
+        """Return the addresses of a broker by broker id, 0 for the master; empty for an unknown broker."""
         if broker_name not in self._addresses:
             self._learn({name: broker.addresses for name, broker in self.cluster().brokers.items()})
         return self._addresses.get(broker_name, {})
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether a broker has a master, by the last route with it. Asks nobody; for any thread."""
+        """Whether a broker has a master, according to cached routes. For any thread, also the I/O thread."""
         return bool(self.master_address(broker_name))
 
     def master_address(self, broker_name: str) -> str:
-        """Return the address of the master of a broker, by the last route with it; empty for none. As above."""
+        """Return the address of a broker's master from cached routes, or an empty string. For any thread."""
         return self._addresses.get(broker_name, {}).get(MASTER_ID, "")
 
     def masters(self) -> dict[str, str]:
-        """Return the addresses of all masters by broker name, as a name server has them now."""
+        """Ask a name server for the addresses of all masters, by broker name."""
         brokers = self.cluster().brokers.items()
         return {name: broker.addresses[MASTER_ID] for name, broker in sorted(brokers) if MASTER_ID in broker.addresses}
 
     def cluster(self) -> ClusterInfo:
-        """Return all brokers, as a name server has them now. Raises NameServerUnreachable."""
+        """Ask a name server for all brokers. Raises NameServerUnreachable."""
         return ClusterInfo.decode(self._name_servers.call(request(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     def known_brokers(self, *, slaves: bool) -> set[str]:
-        """Return the addresses of the brokers of all routes that were asked for: masters, and slaves on demand."""
+        """Return the addresses of the brokers in all cached routes: masters, and slaves on demand."""
         return {
             address
             for known in list(self._known.values())
@@ -134,13 +134,13 @@ class Routes:
         }
 
     def doubt(self, address: str) -> None:
-        """Ask for the routes with this broker before they are used again. For any thread, also the I/O thread."""
+        """Ask again for the routes with this broker at their next use. For any thread, also the I/O thread."""
         for known in list(self._known.values()):
             if any(address in broker.addresses.values() for broker in known.route.brokers):
                 known.doubted = True
 
     def refresh(self) -> None:
-        """Ask for the routes that are not fresh any more; failures leave them as they are."""
+        """Ask for stale routes again; failures leave them unchanged."""
         for name, known in list(self._known.items()):
             if time.monotonic() >= known.fresh_until:
                 try:
@@ -158,7 +158,7 @@ class Routes:
         return self._again(topic, name, known)
 
     def _again(self, topic: str, name: str, known: _Known) -> _Known:
-        known.fresh_until = time.monotonic() + RETRY_S  # this thread asks, and others go on with what is known
+        known.fresh_until = time.monotonic() + RETRY_S  # this thread asks; others use the known route meanwhile
         known.doubted = False
         try:
             return self._adopt(topic, name, self._asked(name, self._name_servers.call))
@@ -198,7 +198,7 @@ class Routes:
         return known
 
     def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
-        self._addresses.update(addresses)  # in place: two threads may learn at once
+        self._addresses.update(addresses)  # in place: two threads may update at once
 
 
 def not_writable(topic: str) -> TopicNotWritable:
@@ -210,7 +210,7 @@ def not_writable(topic: str) -> TopicNotWritable:
 
 
 def _missing(before: _Known | None, route: TopicRoute) -> dict[str, float]:
-    """Return the brokers whose masters a route has lost not long ago, and until when they are looked for."""
+    """Return the brokers whose masters left the route recently → the time until which they are expected back."""
     if before is None:
         return {}
     now = time.monotonic()

@@ -1,17 +1,17 @@
-"""Groups over a cluster: members, the queues that brokers lock for them, and the messages that are pulled ahead.
+"""Groups of a cluster: members, queue locks at brokers, and prefetched messages.
 
 =================  ===========================================================================================
 ``members``        the memberships of one consumer: a client of the cluster for each client id
-``membership``     one member: the queues that it is granted
-``member_list``    who is in a group, as its brokers say
-``subscriptions``  what the brokers are told that a group wants
-``grant``          one queue: what is taken, what is finished, how far the group is
-``pulling``        long polls: messages come before they are asked for
+``membership``     one member: its queues
+``member_list``    members of a group, from its brokers
+``subscriptions``  subscriptions that heartbeats send
+``grant``          one queue: unfinished messages, and the committed offset
+``pulling``        long polls that prefetch messages
 ``locks``          the brokers' locks of queues
-``offsets``        how far a group is: at the brokers, or in a file for a broadcast member
-``beginning``      where a new group begins
-``journal``        what each handler thread runs, in a file, in case that kills the process
-``keeper``         one thread for what is due: renewals, commits, members
-``bells``          threads sleep until messages come or the group changes
+``offsets``        offsets of a group: at the brokers, or in a file for a broadcast member
+``beginning``      start offsets of a new group
+``journal``        a file with the messages that run, for the attempts that kill the process
+``timer_thread``   a thread for periodic work: renewals, commits, members
+``bells``          wake threads when messages come or the group changes
 =================  ===========================================================================================
 """

@@ -1,8 +1,8 @@
-"""Beginning: where a new group begins, for all of its members.
+"""Beginning: sets the start offsets of a new group, for all of its members.
 
-RocketMQ's members each ask when a queue is allocated to them, and get offset 0 in a young queue whatever was asked
+In RocketMQ each member asks when it gets a queue, and for a young queue the answer is always 0
 (ConsumerManageProcessor.queryConsumerOffset). Here the first member of a group sets the offsets of all queues, once,
-before it joins. The lock of a queue at its broker keeps the other members of the group out meanwhile.
+before it joins. A broker's lock of a queue excludes other members meanwhile.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ from rmqclient.remoting.table import request
 from rmqclient.store import MessageQueue
 
 _LOCK_TIMEOUT_S = 65.0
-"""A broker forgets the lock of a dead process after 60 s."""
+"""Seconds to wait for the lock; a broker frees that of a dead process after 60 s."""
 _LOOK_EVERY_S = 0.05
 
 
 def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
-    """Set where a new group begins in all queues of a topic. False, and nothing is done, for a group that has begun.
+    """Set a new group's start offsets in all queues of a topic. Does nothing and returns False if it has begun.
 
-    A group has begun when a broker of the topic has an offset or a member of it, and a member of a broadcast group when
-    its file has the topic. Names are those on the wire. Raises StoreBusy when another process keeps the lock for 65 s,
-    ClientIdInUse, and as a request; BrokerUnreachable when the master of a queue is away, which would not learn where
-    the group begins there.
+    A group has begun if a broker of the topic has an offset or a member of it; a member of a broadcast group, if its
+    file has the topic. Names are those on the wire. Raises StoreBusy if another process holds the lock for 65 s,
+    ClientIdInUse, BrokerUnreachable if a queue's master is away, because it could not be set there, and as a request.
     """
     name, member = group_and_member(group)
     if member is not None:
         return _begin_member(client, name, member, offsets)
     if not offsets or _has_begun(client, group, offsets):
         return False
-    _check_masters(client, group, offsets)  # before the first offset is set, after which the group has begun
+    _check_masters(client, group, offsets)  # before the first offset is set: after that the group has begun
     with _alone(client, group, min(offsets, key=lambda queue: queue.sort_key)):
         if _has_begun(client, group, offsets):
             return False
@@ -50,7 +49,7 @@ def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue
         for queue, offset in offsets.items():
             try:
                 at_brokers.commit(queue, offset)
-            except GroupNotFound:  # a 5.x broker keeps offsets of groups that it knows, and learns them from a pull
+            except GroupNotFound:  # a 5.x broker keeps offsets only of groups that it knows; a pull makes it known
                 _introduce(client, group, queue)
                 at_brokers.commit(queue, offset)
     return True
@@ -68,7 +67,7 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
 
 
 def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str, ...]:
-    """Return the groups that have an offset in a topic at a broker, or a member that subscribes to it."""
+    """Return the groups with an offset in a topic at a broker, or with a member that subscribes to it."""
     answer = client.call(
         client.routes.read_address(broker_name),
         request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),

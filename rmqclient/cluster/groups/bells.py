@@ -1,4 +1,4 @@
-"""Bells of one process: threads sleep on a condition until messages have come or a group has changed."""
+"""Bells of one process: wake threads when messages have come or a group has changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqclient.store import MessageQueue
 class ClusterBell(ThreadBell):
     """Wakes threads of this process; satisfies :class:`rmqclient.backend.bells.ArrivalBell`.
 
-    ``lane`` is the number by which a grant finds this bell.
+    ``lane`` is the number of this bell.
     """
 
     def __init__(self, lane: int = 0) -> None:
@@ -19,7 +19,7 @@ class ClusterBell(ThreadBell):
         self.lane = lane
 
     def arm(self, *queues: MessageQueue) -> int:
-        """Return :meth:`heard`. The grants of a member ring its bell without being asked for each queue."""
+        """Return :meth:`heard`. The queues need not be armed: a member's grants always ring its bell."""
         del queues
         return self.heard()
 

@@ -1,14 +1,14 @@
-"""Grant: one queue that a member has, with the messages that were pulled ahead and those that are not finished.
+"""Grant: one queue of a member, with its prefetched and its unfinished messages.
 
-A broker knows one number of a group's progress in a queue: the offset of the oldest message that is not finished. It
-is kept here while messages finish in any order, and committed every second, when the queue is given back, and when
-the consumer closes; and again when the broker may have forgotten it. A process that is killed leaves what it has
-finished since the last commit, and above the oldest unfinished message, to be delivered again.
+A broker stores one number for a group's progress in a queue: the offset of the oldest unfinished message. It is
+computed here while messages finish in any order, and committed every second, when the queue is released, and when the
+consumer closes; again if the broker may have lost it. After a kill, messages that were finished since the last commit,
+or above the oldest unfinished one, are delivered again.
 
-The grant is over when the broker gave the lock of the queue to another member, when the group was moved, or when it is
-released. It is in doubt while the lock was not renewed for 30 s: then nothing is taken and nothing is committed. An
-ordered one is in doubt, too, from when the connection to the broker ended until the lock is renewed: a broker that is
-killed forgets its locks, and may lend the queue to another member as soon as it is back.
+The grant ends when the broker gives the lock to another member, when the group is moved, or when it is released. It is
+in doubt if the lock was not renewed for 30 s: then no message is taken and no offset committed. An ordered one is in
+doubt also from a loss of the connection to the broker until the lock is renewed: a killed broker loses its locks, and
+may give the queue to another member as soon as it is back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqclient.store import MessageQueue, boottime
 from rmqclient.store.threads.logs import Log
 
 _AHEAD_MESSAGES = 8 * BATCH
-"""Messages that are pulled before a thread asks for them, at most; one answer more can come."""
+"""Prefetched messages at which pulling stops; one more answer may follow."""
 _AHEAD_BYTES = 8 << 20
 
 _log = Log(__name__)
@@ -38,10 +38,9 @@ _log = Log(__name__)
 class ClusterGrant:
     """One queue, granted to one member. Taking is for one thread at a time; the rest is safe for threads.
 
-    ``attempts`` is where an ordered queue notes what it is at; None for a queue without an order. ``give_up`` frees the
-    queue for other members, after the last commit. ``locked_at`` is when the broker was asked for the lock, in ns of
-    CLOCK_BOOTTIME; the lock has to be renewed. None for a queue without one. ``locked_in`` is the life of the broker
-    then: see :meth:`Offsets.life`.
+    ``attempts`` is the journal slot of an ordered queue; None for a queue without an order. ``give_up`` frees the queue
+    for other members, after the last commit. ``locked_at`` is the time at which the broker was asked for the lock, in
+    ns of CLOCK_BOOTTIME; None for a queue without a lock. ``locked_in`` is :meth:`Offsets.life` at that time.
     """
 
     def __init__(
@@ -67,11 +66,11 @@ class ClusterGrant:
         self.has_unopened = False
         self.paused = False
         self.flow_control = 0
-        """Why the queue gives nothing, as its owner shows it."""
+        """The reason for which delivery of this queue is paused; 0 for no reason."""
         self.moved_to: int | None = None
-        """Where the group goes on, if it was moved while the grant was valid."""
+        """The new offset, if the group was moved while the grant was valid."""
         self.max_offset = self.next_offset
-        """Queue offset behind the last message, as the broker last said."""
+        """Queue offset after the last message, from the broker's last answer."""
         self._wanted = wanted
         self._offsets = offsets
         self._bell_of = bell_of
@@ -83,45 +82,45 @@ class ClusterGrant:
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._committed = self.next_offset
-        self._tellings = 0  # of this grant, in the life of the broker in which it was told last
+        self._tellings = 0  # commits sent during the broker's current life
         self._ahead: deque[ReceivedMessage] = deque()
         self._ahead_bytes = 0
         self._pulled_to = self.next_offset
-        self._unfinished: dict[int, int] = {}  # messages at each offset that was taken, in the order of the queue
+        self._unfinished: dict[int, int] = {}  # queue offset → number of unfinished messages, in the queue's order
         self._armed: ClusterBell | None = None
         self._over = False
         self._renewed_at = locked_at or 0
         self._pulling: Pulling | None = None
 
     def pull_by(self, pulling: Pulling) -> None:
-        """Begin to pull."""
+        """Start pulling."""
         self._pulling = pulling
         pulling.go_on()
 
     @property
     def committed_offset(self) -> int:
-        """Every message below it is finished."""
+        """The offset below which every message is finished."""
         with self._lock:
             return next(iter(self._unfinished), self.next_offset)
 
     @property
     def has_more(self) -> bool:
-        """Whether a message is here that was not taken."""
+        """Whether a prefetched message can be taken."""
         return bool(self._ahead)
 
     @property
     def valid(self) -> bool:
-        """Whether the queue still belongs to this grant, as far as this process knows."""
+        """Whether the grant has not ended, as far as this process knows."""
         return not self._over
 
     @property
     def lease_is_over(self) -> bool:
-        """Whether another member may have the queue: the lock was not renewed for so long, or may be forgotten."""
+        """Whether another member may have the queue: the lock expired here, or the broker may have lost it."""
         return self._renewable and (self.lock_may_be_forgotten or boottime() - self._renewed_at > VALID_S * 1e9)
 
     @property
     def lock_may_be_forgotten(self) -> bool:
-        """Whether the broker may have been killed since it lent this ordered queue, or lent it again."""
+        """Whether the broker of an ordered queue may have been killed since the lock was last renewed."""
         return self._renewable and self._is_ordered and self._offsets.life(self.queue) != self._locked_in
 
     @property
@@ -131,17 +130,17 @@ class ClusterGrant:
 
     @property
     def last_committed(self) -> int:
-        """The offset that others read."""
+        """The offset known to the broker."""
         return self._committed
 
     @property
     def unfinished(self) -> int:
-        """Messages that were taken and are not finished."""
+        """Number of messages that were taken and are not finished."""
         return len(self._unfinished)
 
     @property
     def ahead(self) -> int:
-        """Messages that were pulled and not taken."""
+        """Number of messages that were pulled and not taken."""
         return len(self._ahead)
 
     @property
@@ -150,27 +149,27 @@ class ClusterGrant:
         return self._pulling.answered_at if self._pulling is not None else 0.0
 
     def show(self, flow_control: int) -> None:
-        """Let others see why this queue gives nothing; 0 when it does."""
+        """Set :attr:`flow_control`, which others may read."""
         self.flow_control = flow_control
 
     def renewed(self, at_ns: int, life: object) -> None:
-        """Note that the broker renewed the lock in this life; it was asked at ``at_ns`` of CLOCK_BOOTTIME."""
+        """Note a renewal of the lock, asked for at ``at_ns`` of CLOCK_BOOTTIME in this life of the broker."""
         self._renewed_at = max(self._renewed_at, at_ns)
         self._locked_in = life
 
     def renew(self, lease_ms: int) -> bool:
-        """Tell whether the queue still belongs to this grant. The keeper renews the lock."""
+        """Return :attr:`valid`. The timer thread renews the lock."""
         del lease_ms
         return not self._over
 
     def end(self) -> None:
-        """Stop: the queue belongs to another member, or the group was moved in it. Commits nothing."""
+        """End without a commit, because another member has the queue or the group was moved."""
         self._over = True
         if self._pulling is not None:
             self._pulling.stop()
 
     def release(self) -> bool:
-        """Give the queue back: commit, then let others have it. False when it has another owner already."""
+        """Commit and free the queue. False if it already has another owner."""
         was_valid = not self._over
         self.end()
         if was_valid and not self.lease_is_over:
@@ -193,12 +192,12 @@ class ClusterGrant:
             self._attempts = None
 
     def commit(self) -> None:
-        """Commit the offset if others may not know it and the grant is not in doubt. Raises QueueError, OSError."""
+        """Commit the offset if it changed or may be lost, and the grant is not in doubt. Raises QueueError, OSError."""
         if not self._over and not self.lease_is_over:
             self._commit()
 
     def commit_soon(self) -> None:
-        """Commit as :meth:`commit`, without waiting for the answer, unless the last answer has not come yet."""
+        """As :meth:`commit`, without waiting; does nothing while an earlier one waits for its answer."""
         if self._over or self.lease_is_over or not self._committing.acquire(blocking=False):
             return
 
@@ -218,17 +217,17 @@ class ClusterGrant:
             raise
 
     def _commit(self) -> None:
-        with self._committing:  # a commit that is under way must not pass a later one
+        with self._committing:  # so that commits arrive in order
             offset, life = self.committed_offset, self._offsets.life(self.queue)
             while not self._is_known(offset, life):
                 self._offsets.commit(self.queue, offset)
                 self._note(offset, life)
 
     def _is_known(self, offset: int, life: object) -> bool:
-        """Whether others can read an offset. What a broker was told once is told again.
+        """Whether the broker has an offset for sure. The first one is committed twice.
 
-        The first offsets of a group in a topic can come to a broker together, for several queues. Then it makes a table
-        for each of them, keeps the last one, and has answered all with success. [ConsumerOffsetManager.commitOffset]
+        If the first offsets of a group in a topic, for several queues, reach a broker at once, it makes a table for
+        each of them and keeps only the last one, but answers success to all. [ConsumerOffsetManager.commitOffset]
         """
         return (offset, life) == (self._committed, self._told_in) and self._tellings != 1
 
@@ -237,12 +236,12 @@ class ClusterGrant:
         self._committed, self._told_in = offset, life
 
     def arm(self, lane: int) -> bool:
-        """Let messages that come ring the bell of this lane. True when there is something to take."""
+        """Let arriving messages ring the bell of this lane. True if a message can be taken now."""
         self._armed = self._bell_of(lane)
         return bool(self._ahead)
 
     def pulled(self, messages: list[ReceivedMessage], next_offset: int, max_offset: int) -> None:
-        """Take what a pull has brought."""
+        """Take the messages of a pull."""
         size = sum([message.size for message in messages])
         with self._lock:
             self._ahead.extend(messages)
@@ -258,7 +257,7 @@ class ClusterGrant:
             bell.ring()
 
     def moved(self, next_offset: int) -> None:
-        """Go on elsewhere: forwards, with nothing unfinished, messages have expired; all else ends the grant."""
+        """Skip forwards over expired messages, if no message is unfinished; any other move ends the grant."""
         with self._lock:
             is_idle = not self._ahead and not self._unfinished
             if is_idle and next_offset > self.next_offset:
@@ -273,7 +272,7 @@ class ClusterGrant:
         self.end()
 
     def take(self, limit: int, span: int) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages, none of them ``span`` or more above the committed offset."""
+        """Return up to ``limit`` messages, less than ``span`` above the committed offset."""
         taken = self._begun(limit, self.committed_offset + span)
         if not taken:
             return taken
@@ -285,10 +284,10 @@ class ClusterGrant:
         return found
 
     def _begun(self, limit: int, end: int) -> list[ReceivedMessage]:
-        """Take up to ``limit`` messages below the queue offset ``end``; from now on they hold the committed offset."""
+        """Take up to ``limit`` messages below the queue offset ``end``; they are unfinished from now on."""
         taken: list[ReceivedMessage] = []
         ahead, unfinished = self._ahead, self._unfinished
-        with self._lock:  # an answer that comes between leaving one and entering the other would move the offset
+        with self._lock:  # a message must always be in one of both, or an answer would move the offset over it
             while ahead and len(taken) < limit and ahead[0].queue_offset < end and not self._over:
                 taken.append(ahead.popleft())
             if taken:
@@ -300,7 +299,7 @@ class ClusterGrant:
         return taken
 
     def _finish_others(self, taken: list[ReceivedMessage], found: list[ReceivedMessage]) -> None:
-        """Finish the messages that were taken and are not wanted."""
+        """Finish the taken messages that did not match."""
         wanted = set(map(id, found))
         with self._lock:
             for message in taken:
@@ -308,7 +307,7 @@ class ClusterGrant:
                     self._finish(message.queue_offset)
 
     def begin(self, message: ReceivedMessage) -> bool:
-        """Count an attempt of the message at the head of an ordered queue. False when the grant is over or in doubt."""
+        """Count an attempt of the message at the head of an ordered queue. False if the grant ended or is in doubt."""
         if self._over or self.lease_is_over:
             return False
         if self._attempts is not None:
@@ -316,7 +315,7 @@ class ClusterGrant:
         return True
 
     def acknowledge(self, message: ReceivedMessage) -> bool:
-        """Mark a message finished. False when the grant is over."""
+        """Mark a message finished. False if the grant ended."""
         if self._over:
             return False
         with self._lock:
@@ -326,11 +325,11 @@ class ClusterGrant:
         return True
 
     def finish(self, messages: list[ReceivedMessage]) -> list[int]:
-        """Return the queue offsets of messages that are finished."""
+        """Return the queue offsets of finished messages, for :meth:`acknowledge_offsets`."""
         return [message.queue_offset for message in messages]
 
     def acknowledge_offsets(self, offsets: list[int]) -> bool:
-        """Mark the messages at these queue offsets finished. False when the grant is over."""
+        """Mark the messages at these queue offsets finished. False if the grant ended."""
         if self._over:
             return False
         with self._lock:
@@ -341,16 +340,16 @@ class ClusterGrant:
         return True
 
     def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
-        """Mark messages finished that are stored elsewhere; a broker does not count what became of messages."""
+        """Mark messages finished that were stored elsewhere. Brokers do not count failures."""
         del dead_lettered
         return self.acknowledge_offsets(offsets)
 
     def count_failed(self, attempts: int) -> None:
-        """Do nothing: nobody else looks at the counters of this process."""
+        """Do nothing: a cluster does not share counters."""
 
     def _finish(self, offset: int) -> None:
         left = self._unfinished.get(offset, 0) - 1
-        if left > 0:  # the other messages of a batch that was stored as one
-            self._unfinished[offset] = left  # where it stands: an older offset is still before it
+        if left > 0:  # other messages of a batch that is one record
+            self._unfinished[offset] = left  # keep its position in the dict, which is in the queue's order
         else:
             self._unfinished.pop(offset, None)

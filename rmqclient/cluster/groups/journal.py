@@ -1,24 +1,23 @@
-"""Journal: what the handler threads of one client run, in a file of this host, in case that kills the process.
+"""Journal: a file of this host with the running messages of one client, to count attempts that kill the process.
 
-A cluster does not count attempts that kill their process: the message just comes again. So each client writes what it
-is about to run into a small file, mapped into memory: what is written survives the process, and costs no system call.
-A member that is granted a queue reads the files of dead processes of this host. A process that dies on another host is
-not counted, and neither is one whose host stops.
+A cluster does not count such attempts: the message is just delivered again. So each client writes the message that it
+is about to run into a small mapped file, which survives the process and needs no system call. A member that is granted
+a queue reads the files of dead processes of this host. Deaths on other hosts, and stops of the host, are not counted.
 
 =======  =======  ====================================================================================
 offset   type     field; the file has a head and up to 4,096 slots of 512 bytes, and holes for unused ones
 =======  =======  ====================================================================================
 0        u32      process id
 4        u16      length, and the client id in UTF-8
-512 n    i64      lowest queue offset that slot n runs
+512 n    i64      lowest queue offset of the messages that run in slot n
 512 n+8  i64      highest one; messages of one batch are neighbours
-512 n+16 u32      how often the message was begun from this queue; 0 when nothing runs
+512 n+16 u32      attempts of the message from this queue; 0 while the slot is idle
 512 n+20 u16      length, and group, topic, broker name and queue id in UTF-8, with a blank between each
 =======  =======  ====================================================================================
 
-The process holds a lock of the file (``flock``) while it lives. A file whose lock is free belongs to a dead process.
-The first reader renames it from ``.journal`` to ``.dead``. It is removed when all its messages are finished and no
-broker can hold a lock of the dead client any more, or after a week.
+The process holds a lock of the file (``flock``) while it lives, so an unlocked file belongs to a dead process. The
+first reader renames it from ``.journal`` to ``.dead``. It is removed when all its messages are finished and brokers'
+locks of the dead client have expired, or after a week.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _TEXT = struct.Struct("<H")
 _HEAD = struct.Struct("<IH")
 
 _LOCKS_END_S = 120.0
-"""A broker forgets the lock of a queue 60 s after its last renewal."""
+"""Seconds after a death until brokers' locks have expired for sure: 60 s after their last renewal."""
 _KEPT_S = 7 * 86_400.0
 _LOOK_AGAIN_S = 0.5
 
@@ -57,7 +56,7 @@ _FileState: TypeAlias = tuple[str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class DiedWith:
-    """A process died while it ran a message; satisfies :class:`rmqclient.backend.group_protocols.Death`."""
+    """The death of a process while it ran a message. Implements :class:`rmqclient.backend.group_protocols.Death`."""
 
     begun: int
     client_id: str
@@ -67,7 +66,7 @@ class DiedWith:
 
 
 class JournalSlot:
-    """What one thread runs, or what one ordered queue is at; satisfies RunningSlot."""
+    """The running messages of one thread or one ordered queue. Implements RunningSlot."""
 
     def __init__(self, journal: Journal, number: int) -> None:
         self._journal = journal
@@ -78,11 +77,11 @@ class JournalSlot:
         self.rest()
 
     def serve(self, group_queue: int) -> None:
-        """Say of which queue the next messages are."""
+        """Set the queue of the next messages, by its number."""
         self.serve_queue(*self._journal.queue_of(group_queue))
 
     def serve_queue(self, group: str, queue: MessageQueue) -> None:
-        """Say of which group and queue the next messages are."""
+        """Set the group and the queue of the next messages."""
         text = _text_of(group, queue)
         if text != self._served:
             self._served = text
@@ -92,32 +91,32 @@ class JournalSlot:
             self._map[start : start + len(data)] = data
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Say that the handler of this message is about to run."""
+        """Note that the handler of this message is about to run."""
         offset = message.queue_offset
         begun = message.delivery_attempt - message.reconsume_times
         _RUNS.pack_into(self._map, self._at, offset, offset, begun)
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Say that the handler of these messages is about to run."""
+        """Note that the handler of these messages is about to run."""
         first, last = messages[0], messages[-1]
         begun = first.delivery_attempt - first.reconsume_times
         _RUNS.pack_into(self._map, self._at, first.queue_offset, last.queue_offset, begun)
 
     def show(self, messages: list[ReceivedMessage]) -> None:
-        """Do nothing: the messages of an ordered queue are journalled by their grant."""
+        """Do nothing: the grant of an ordered queue has a slot of its own."""
 
     def fail(self, messages: int) -> None:
-        """Do nothing: times are kept by a store."""
+        """Do nothing: only stores keep counts and times."""
 
     def add_up(self) -> None:
         """Do nothing, as :meth:`fail`."""
 
     def forgive(self) -> None:
-        """Say that a death of the process from now on is no attempt of what runs."""
+        """Note that a death of the process from now on does not count as an attempt."""
         self.rest()
 
     def rest(self) -> None:
-        """Say that no handler runs."""
+        """Note that no handler runs."""
         _RUNS.pack_into(self._map, self._at, 0, 0, 0)
 
     def release(self) -> None:
@@ -127,10 +126,10 @@ class JournalSlot:
 
 
 class Journal:
-    """The journal of one client, and the journals of dead ones in the same directory. Safe for threads.
+    """The journal of one client, and those of dead clients in the same directory. Safe for threads.
 
-    ``queue_of(number)`` returns the group and the queue that a grant knows by a number. Raises OSError when the
-    directory or the file cannot be made.
+    ``queue_of(number)`` returns the group and the queue with a number. Raises OSError if the directory or the file
+    cannot be made.
     """
 
     def __init__(self, directory: Path, client_id: str, queue_of: Callable[[int], tuple[str, MessageQueue]]) -> None:
@@ -145,7 +144,7 @@ class Journal:
         name = f"{os.getpid()}-{secrets.token_hex(6)}"
         new = directory / f"{name}.new"
         self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # before others can see it by its name
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # before the file gets a name that others can find
         os.ftruncate(self._file, (1 + SLOTS) * _SLOT_BYTES)
         self.map = mmap.mmap(self._file, (1 + SLOTS) * _SLOT_BYTES)
         data = client_id.encode()
@@ -166,16 +165,16 @@ class Journal:
         return JournalSlot(self, number)
 
     def give_back(self, number: int) -> None:
-        """Take a slot back."""
+        """Free a slot."""
         with self._lock:
             self._free.append(number)
 
     def dead_clients(self) -> set[str]:
-        """Return the client ids whose processes ran on this host and are dead."""
+        """Return the client ids of dead processes of this host."""
         return {dead.client_id for dead in self._dead_ones()}
 
     def deaths(self, group: str, queue: MessageQueue, committed_offset: int) -> dict[int, list[DiedWith]]:
-        """Return, by queue offset, the deaths with messages that are not finished; the last one last."""
+        """Return the deaths with unfinished messages by queue offset, the oldest first."""
         found: dict[int, list[DiedWith]] = {}
         for dead in self._dead_ones():
             for first, last, begun in dead.running(group, queue):
@@ -186,12 +185,12 @@ class Journal:
         return found
 
     def forget(self, group: str, queue: MessageQueue, committed_offset: int) -> None:
-        """Forget the deaths with messages below an offset, which are finished."""
+        """Forget deaths with messages below an offset, which are finished."""
         for dead in self._dead_ones():
             dead.forget(group, queue, committed_offset)
 
     def close(self) -> None:
-        """Remove the file, unless a message still runs that the process has to leave behind."""
+        """Remove the file, unless a message still runs."""
         with self._lock, contextlib.suppress(OSError):
             runs = (_RUNS.unpack_from(self.map, number * _SLOT_BYTES)[2] for number in range(1, self._used + 1))
             if not any(runs):
@@ -208,7 +207,7 @@ class Journal:
 
 
 class DeadJournal:
-    """The journal of a dead process. Raises OSError when it cannot be read, ValueError when it is damaged."""
+    """The journal of a dead process. Raises OSError if it cannot be read, ValueError if it is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -227,12 +226,12 @@ class DeadJournal:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody needs the file any more."""
+        """Whether the file can be removed."""
         age_s = time.time() - self._path.stat().st_ctime
         return age_s > _KEPT_S or (not self._slots and age_s > _LOCKS_END_S)
 
     def running(self, group: str, queue: MessageQueue) -> list[tuple[int, int, int]]:
-        """Return what ran of a queue: first and last offset, and how often the message had been begun."""
+        """Return what ran of a queue, as tuples of first offset, last offset, and attempts."""
         wanted = _text_of(group, queue)
         slots = list(self._slots.values())
         return [(first, last, begun) for text, first, last, begun in slots if text == wanted]
@@ -251,9 +250,9 @@ class DeadJournal:
 
 
 def dead_journals(directory: Path, known: Mapping[_FileState, DeadJournal]) -> dict[_FileState, DeadJournal]:
-    """Return the journals of dead processes in a directory; removes those that are over.
+    """Return the journals of dead processes in a directory; removes those that are no longer needed.
 
-    ``known`` has those that were read before: a file of 2 MiB is read again only if it has changed.
+    ``known`` is the last result: a file of 2 MiB is read again only if it has changed.
     """
     found: dict[_FileState, DeadJournal] = {}
     for path in sorted(directory.iterdir()):
@@ -276,7 +275,7 @@ def _state_of(path: Path) -> _FileState:
 
 
 def _is_free(path: Path) -> bool:
-    """Tell whether no living process holds the lock of a file."""
+    """Return whether no process holds the lock of a file."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

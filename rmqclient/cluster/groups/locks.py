@@ -1,14 +1,14 @@
-"""Locks of queues: a broker keeps, for each queue of a group, which client has it, for 60 s from the last renewal.
+"""Locks of queues: a broker locks a queue of a group for one client, until 60 s after the last renewal.
 
-RocketMQ uses them for ordered consumers. Here a member locks each queue that it takes, so that queues move between
-our members in two steps: the next owner waits until the last one has committed its offset and has unlocked the queue.
-Java's members of a group that is not ordered look at no lock, and need none from us.
+RocketMQ uses them for ordered consumers. Here a member locks each queue that it takes, so that the next owner waits
+until the last one has committed its offset and unlocked the queue. Java's members of a group without an order ignore
+the locks.
 
-A 5.x broker takes a group that has locks for an ordered one, and puts what is sent to its retry topic among the dead
-letters at once (AbstractSendMessageProcessor.handleRetryAndDLQ). So locks without an order are those of another name.
+A 5.x broker takes a group with locks for an ordered one, and makes messages for its retry topic dead letters at once
+(AbstractSendMessageProcessor.handleRetryAndDLQ). So locks of a group without an order have another group name.
 
-A broker does not free the locks of a connection that closes. [RebalanceLockManager] Only a master locks: while a broker
-has none, nobody gets a lock of its queues.
+A broker does not free the locks of a closed connection. [RebalanceLockManager] Only a master locks: without one, its
+queues cannot be locked.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from rmqclient.remoting.table import request
 from rmqclient.store import MessageQueue
 
 RENEW_EVERY_S = 20.0
-"""[rocketmq.client.rebalance.lockInterval]"""
+"""Seconds between two renewals. [rocketmq.client.rebalance.lockInterval]"""
 
 VALID_S = 30.0
-"""How long a client relies on a lock after its last renewal. [rocketmq.client.rebalance.lockMaxLiveTime]"""
+"""Seconds after the last renewal for which a client relies on a lock. [rocketmq.client.rebalance.lockMaxLiveTime]"""
 
 _TIMEOUT_S = 1.0
 _RENEW_TIMEOUT_S = 3.0
-"""Nobody waits for it, and a lock is trusted from when it was asked for."""
+"""Seconds for the answer to a renewal, for which no thread waits."""
 
 Renewed: TypeAlias = Callable[[list[MessageQueue], "set[MessageQueue] | QueueError"], None]
-"""Gets the queues of one broker, and which of them this client has now, or why that is not known. Must not block."""
+"""Gets the queues of one broker, and those that this client has locked, or the error. Must not block."""
 
 
 class QueueLocks:
-    """The locks of one client in one group. ``ordered``: those that Java's ordered consumers use. Safe for threads."""
+    """The locks of one client in one group. ``ordered``: those of Java's ordered consumers. Safe for threads."""
 
     def __init__(self, client: ClusterClient, group: str, *, ordered: bool) -> None:
         self._client = client
@@ -50,9 +50,9 @@ class QueueLocks:
         self._ordered = ordered
 
     def lock(self, queue: MessageQueue) -> bool:
-        """Lock a queue, or renew its lock. False when another client has it. Raises as a request to its broker.
+        """Lock a queue, or renew its lock. False if another client has it. Raises as a request to its broker.
 
-        True, too, without an order for a client that may not lock.
+        Without an order, a client that lacks the permission gets True without a lock.
         """
         try:
             answer = self._client.call(self._address(queue), self._request([queue]), _TIMEOUT_S)
@@ -63,13 +63,13 @@ class QueueLocks:
         return queue in self._locked(answer)
 
     def can_be_given(self, broker_name: str) -> bool:
-        """Whether anybody can get a lock of this broker: it has a master. Asks nobody."""
+        """Whether this broker has a master, according to cached routes, and so can lock."""
         return self._client.routes.has_master(broker_name)
 
     def renew(self, queues: Iterable[MessageQueue], done: Renewed) -> None:
-        """Renew the locks of queues, one request to each broker; does not wait.
+        """Renew the locks of queues, by one request to each broker, without waiting.
 
-        ``done`` is called once for each broker: on the I/O thread, and at once for a broker that cannot be asked.
+        ``done`` is called once for each broker: on the I/O thread, or at once for an unreachable broker.
         """
         brokers: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue in queues:
@@ -77,7 +77,7 @@ class QueueLocks:
         for asked in brokers.values():
             try:
                 self._renew_at_broker(asked, done)
-            except QueueError as error:  # of one broker: the others are asked all the same
+            except QueueError as error:  # one broker is unreachable: ask the others
                 done(asked, error)
 
     def _renew_at_broker(self, asked: list[MessageQueue], done: Renewed) -> None:
@@ -99,7 +99,7 @@ class QueueLocks:
             return error
 
     def unlock(self, queue: MessageQueue, client_id: str | None = None) -> None:
-        """Give the lock of a queue back; ``client_id`` names another client, which is dead. Raises as :meth:`lock`."""
+        """Free the lock of a queue; ``client_id`` may name another, dead client. Raises as :meth:`lock`."""
         body = LockRequest(self._group, client_id or self._client.client_id, (self._on_wire(queue),)).encode()
         self._client.call(self._address(queue), request(RequestCode.UNLOCK_BATCH_MQ, body), _TIMEOUT_S)
 

@@ -1,6 +1,6 @@
-"""Member list: who is in a group, as a broker of one of its topics says.
+"""Member list: members of a group, from a broker of one of its topics.
 
-Every broker knows the members by their heartbeats, so any of them may be asked. It sends a notice (request 40) to all
+Every broker knows the members from their heartbeats, so any broker may be asked. It sends a notice (request 40) to all
 members when one joins, leaves, or loses its connection.
 """
 
@@ -25,7 +25,7 @@ _log = Log(__name__)
 
 
 class ClusterSeat(NamedTuple):
-    """A member, as the other members count it. The key follows from its client id."""
+    """A member, as the other members count it. Its key is derived from its client id."""
 
     client_id: str
     key: tuple[int, int]
@@ -43,16 +43,16 @@ class MemberList:
         self._client = client
         self._group = group
         self.topics: set[str] = set()
-        """The topics whose brokers may be asked."""
+        """Topics whose brokers may be asked."""
         self.seats: tuple[ClusterSeat, ...] = ()
-        """The members as they were last known; empty before the first answer."""
+        """The members in the last answer; empty before the first one."""
         self.vanished: dict[str, float] = {}
-        """Clients that were members and are not any more, and the monotonic time at which that was seen."""
+        """Former members → monotonic seconds at which their absence was seen."""
 
     def ask(self) -> bool:
-        """Ask a broker. Tells whether the members have changed; when no broker answers, they stay as they were.
+        """Ask a broker; return whether the members have changed. Without an answer they stay unchanged.
 
-        A list without this client is not taken: the next heartbeat tells the broker of it.
+        A list without this client is ignored: the broker learns of it by the next heartbeat.
         """
         ids = self._ids()
         if ids is None:
@@ -80,21 +80,21 @@ class MemberList:
         return None
 
     def _addresses(self) -> list[str]:
-        """Return the brokers of the topics, in a random order: of each its master, or a slave while it has none.
+        """Return the brokers' addresses in a random order: masters, or slaves of brokers without one.
 
-        Heartbeats go to slaves, too.
+        Slaves know the members, too, because they get heartbeats.
         """
         names: set[str] = set()
         for topic in list(self.topics):
-            with suppress(QueueError):  # a topic that is not there yet
+            with suppress(QueueError):  # the topic may not exist yet
                 names |= {queue.broker_name for queue in self._client.routes.read_queues(topic)}
         found = set()
         for name in names:
-            with suppress(QueueError):  # a broker that is gone
+            with suppress(QueueError):  # the broker may be gone
                 found.add(self._client.routes.read_address(name))
         return random.sample(sorted(found), len(found))
 
 
 def _as_java_sorts(text: str) -> bytes:
-    """String.compareTo: by UTF-16 units."""
+    """Return a key that sorts like Java's ``String.compareTo``: by UTF-16 units."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -1,15 +1,15 @@
 """Members: the memberships of one consumer in the groups of a cluster.
 
-The brokers know a member by its client id and by the connection of its heartbeats. So the memberships under one client
-id share a client; a broadcast handler has the client id of its member name. Two keepers do what is due for all. One of
-them waits for no broker, so that neither a silent broker nor a silent member holds up a lock:
+Brokers identify a member by its client id and by the connection of its heartbeats. So the memberships under one client
+id share a client; a broadcast handler has the client id of its member name. Two timer threads do the periodic work. One
+of them never waits for a broker, so that neither a silent broker nor a silent member delays the renewal of a lock:
 
 ==============  ======================================  =====================================================
-``rmq-locks``   every second                            the offsets that brokers may not know are committed
-..              every second                            locks of ordered queues are renewed whose broker was lost
-..              every 20 s, 2 s after a failure         locks are renewed
-``rmq-keeper``  every 20 s, and when a broker says so   the brokers are asked who is in each group
-..              after pauses                            pulls go on
+``rmq-locks``   every second                            commits new offsets
+..              every second                            renews locks of ordered queues whose broker was lost
+..              every 20 s, 2 s after a failure         renews locks
+``rmq-keeper``  every 20 s, and when a broker says so   asks brokers for the members of each group
+..              after pauses                            continues pulls
 ==============  ======================================  =====================================================
 """
 
@@ -26,13 +26,13 @@ from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells, ClusterBell
 from rmqclient.cluster.groups.journal import Journal
-from rmqclient.cluster.groups.keeper import Keeper, safely
 from rmqclient.cluster.groups.locks import RENEW_EVERY_S, QueueLocks
 from rmqclient.cluster.groups.member_list import MemberList
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.cluster.groups.offsets import BrokerOffsets, FileOffsets, Offsets, offsets_path, oldest_offset
 from rmqclient.cluster.groups.running_info import answer_brokers, queues_of
 from rmqclient.cluster.groups.subscriptions import Subscriptions, warn_of_mismatch
+from rmqclient.cluster.groups.timer_thread import TimerThread, safely
 from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.names import group_and_member
@@ -43,10 +43,10 @@ from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.threads.logs import Log
 
 COMMIT_EVERY_S = 1.0
-"""RocketMQ commits every 5 s [persistConsumerOffsetInterval], and with each pull: what is finished between is repeated
-after a kill."""
+"""Seconds between two commits; messages finished since the last one are repeated after a kill. RocketMQ: 5 s
+[persistConsumerOffsetInterval], and with each pull."""
 LOOK_EVERY_S = 20.0
-"""[rocketmq.client.rebalance.waitInterval]"""
+"""Seconds between two looks at the members of groups. [rocketmq.client.rebalance.waitInterval]"""
 
 _SHORTEST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
@@ -55,10 +55,10 @@ _log = Log(__name__)
 
 
 def pause_s(took_s: float) -> float:
-    """Return how long to wait after a question about the members that took so long, in seconds.
+    """Return the seconds to wait after a question about members that took ``took_s``; at most 1.
 
-    When thousands of members start, every one of them is told of every other. Brokers that are busy with answers are
-    asked less often, at last once a second. [5.x: 1 s, rocketmq.client.rebalance.minInterval]
+    When thousands of members start, each of them is told of every other. So busy brokers are asked less often.
+    [5.x: 1 s, rocketmq.client.rebalance.minInterval]
     """
     return min(max(_SHORTEST_PAUSE_S, 20 * took_s), _LONGEST_PAUSE_S)
 
@@ -68,21 +68,21 @@ class ClusterMembers:
 
     def __init__(self, url: ClusterURL) -> None:
         self.bell = ClusterBell()
-        """Rings when the members of a group have changed, or a queue was lost."""
+        """Rings when the members of a group have changed or a queue was lost."""
         self._url = url
         self._bells = Bells()
         self._numbers: list[tuple[str, MessageQueue]] = []
         self._clients: dict[str, _Client] = {}
-        self._keeper: Keeper | None = None
-        self._lock_keeper: Keeper | None = None
+        self._timers: TimerThread | None = None
+        self._lock_timers: TimerThread | None = None
         self._closed = False
 
     def all(self) -> list[MemberInfo]:
-        """Return an empty list: brokers are asked for the members of a group by its name."""
+        """Return an empty list: brokers list members only by group."""
         return []
 
     def has(self, group: str, topic: str) -> bool:
-        """Return False: a group that has begun is found when it is to begin (:func:`begin_group`)."""
+        """Return False: :func:`begin_group` checks whether a group has begun."""
         del group, topic
         return False
 
@@ -98,41 +98,41 @@ class ClusterMembers:
     ) -> ClusterMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
-        The brokers do not compare subscriptions: members that want other messages are told of in the log. Raises
-        FilterError when a broker refuses the SQL expression of ``wanted``, ClientIdInUse when another process of this
-        host is the same member of a broadcast group, NameServerUnreachable, OSError for the state directory.
+        Brokers do not compare subscriptions: a mismatch is logged. Raises FilterError if a broker refuses the SQL
+        expression of ``wanted``, ClientIdInUse if another process of this host is the same member of a broadcast group,
+        NameServerUnreachable, OSError for the state directory.
         """
         del subscription
         name, member = group_and_member(group)
-        if self._keeper is None or self._lock_keeper is None:
-            self._keeper, self._lock_keeper = self._asking(), self._locking()
+        if self._timers is None or self._lock_timers is None:
+            self._timers, self._lock_timers = self._asking(), self._locking()
         client = self._clients.get(client_id)
         if client is None:
             client = self._clients[client_id] = _Client(
-                self._url, client_id, self._keeper, self._lock_keeper, self._numbers, self.bell.ring
+                self._url, client_id, self._timers, self._lock_timers, self._numbers, self.bell.ring
             )
         return client.join(name, topic, wanted or MessageFilter(), self._bells, ordered=ordered, member=member)
 
     def close(self) -> None:
-        """Commit what is not committed and leave the cluster. Closing twice does nothing."""
-        if self._keeper is not None and self._lock_keeper is not None and not self._closed:
+        """Commit, and leave the cluster. Closing twice does nothing."""
+        if self._timers is not None and self._lock_timers is not None and not self._closed:
             self._closed = True
-            self._keeper.close()
-            self._lock_keeper.close()
+            self._timers.close()
+            self._lock_timers.close()
             for client in self._clients.values():
                 client.close()
 
-    def _asking(self) -> Keeper:
-        keeper = Keeper("rmq-keeper")
-        keeper.every(LOOK_EVERY_S, self._look)
-        return keeper
+    def _asking(self) -> TimerThread:
+        timers = TimerThread("rmq-keeper")
+        timers.every(LOOK_EVERY_S, self._look)
+        return timers
 
-    def _locking(self) -> Keeper:
-        keeper = Keeper("rmq-locks")
-        keeper.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
-        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.renew_forgotten_locks))
-        keeper.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
-        return keeper
+    def _locking(self) -> TimerThread:
+        timers = TimerThread("rmq-locks")
+        timers.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
+        timers.every(COMMIT_EVERY_S, self._each(ClusterMembership.renew_forgotten_locks))
+        timers.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
+        return timers
 
     def _each(self, errand: Callable[[ClusterMembership], None]) -> Callable[[], None]:
         def run() -> None:
@@ -148,34 +148,34 @@ class ClusterMembers:
 
 
 class _Group:
-    """One group, as one client takes part in it."""
+    """One client's participation in one group."""
 
     def __init__(self, client: ClusterClient, name: str, offsets: Offsets, *, broadcast: bool) -> None:
         self.offsets = offsets
         self.members = None if broadcast else MemberList(client, name)
         self.memberships: list[ClusterMembership] = []
         self.is_asked_for_soon = False
-        """Whether the keeper is about to ask who is in it."""
+        """Whether a question for its members is scheduled."""
         self.not_before = 0.0
-        """Monotonic, s: when a notice may lead to the next question."""
+        """Monotonic seconds before which a notice leads to no question."""
 
 
 class _Client:
-    """One client id: its connections, and the groups that it is in."""
+    """One client id: its connections and groups."""
 
     def __init__(
         self,
         url: ClusterURL,
         client_id: str,
-        keeper: Keeper,
-        lock_keeper: Keeper,
+        timers: TimerThread,
+        lock_timers: TimerThread,
         numbers: list[tuple[str, MessageQueue]],
         changed: Callable[[], None],
     ) -> None:
         self._client = ClusterClient(url, client_id)
         self._url = url
-        self._keeper = keeper
-        self._lock_keeper = lock_keeper
+        self._timers = timers
+        self._lock_timers = lock_timers
         self._numbers = numbers
         self._changed = changed
         self._numbering = threading.Lock()
@@ -187,7 +187,7 @@ class _Client:
 
     @property
     def memberships(self) -> list[ClusterMembership]:
-        """All of them, of every group."""
+        """The memberships in all groups."""
         return [each for group in list(self._groups.values()) for each in list(group.memberships)]
 
     def join(
@@ -198,15 +198,15 @@ class _Client:
         if group is None:
             offsets = self._offsets(wire_name, member)
             group = self._groups[wire_name] = _Group(self._client, wire_name, offsets, broadcast=member is not None)
-        with suppress(QueueError):  # a topic that is not there yet is looked for at each step
+        with suppress(QueueError):  # a missing topic is looked for again at each step
             self._client.routes.of(topic)
         subscription = self._subscriptions.add(wire_name, self._url.wrap(topic), wanted, broadcast=member is not None)
         if group.members is not None:
             group.members.topics.add(topic)
         membership = ClusterMembership(
             self._client,
-            self._keeper,
-            self._lock_keeper,
+            self._timers,
+            self._lock_timers,
             wire_name,
             topic,
             subscription,
@@ -224,7 +224,7 @@ class _Client:
         return membership
 
     def look(self) -> None:
-        """Ask who is in each group, and compare what it subscribes to."""
+        """Ask for the members of each group, and compare their subscriptions."""
         for name, group in list(self._groups.items()):
             safely(partial(self._ask, name, group))
             if group.members is not None:
@@ -255,17 +255,17 @@ class _Client:
             self._subscriptions.remove(membership.group)
 
     def _notified(self, notice: Frame, address: str) -> None:
-        """A broker says that the members of a group have changed. All brokers say so: one question is enough."""
+        """Take a broker's notice of changed members. All brokers send it; one question is enough."""
         del address
         name = request_fields(notice)["consumerGroup"]
         group = self._groups.get(name)
         if group is not None and not group.is_asked_for_soon:
             group.is_asked_for_soon = True
             delay_s = max(0.0, group.not_before - time.monotonic())
-            self._keeper.after(delay_s, lambda: self._ask_as_notified(name, group))
+            self._timers.after(delay_s, lambda: self._ask_as_notified(name, group))
 
     def _ask_as_notified(self, name: str, group: _Group) -> None:
-        group.is_asked_for_soon = False  # a notice from now on may be about a later change than the answer
+        group.is_asked_for_soon = False  # a later notice may be of a change that the answer does not have
         begun = time.monotonic()
         self._ask(name, group)
         ended = time.monotonic()

@@ -1,23 +1,23 @@
 """Membership: one member of a group, for one topic of a cluster.
 
-Who is a member is what the brokers say. The members compute who gets which queue, each for itself, and Java's members
-of the group compute the same. A queue is taken in this order: its lock, the committed offset, the first pull. It is
-given back in the opposite one: no message runs, the offset is committed, the lock is freed.
+Brokers list the members. Each member computes the owners of queues itself, and Java's members compute the same. A
+member takes a queue in this order: lock, committed offset, first pull. It releases it in the opposite order: no message
+runs, the offset is committed, the lock is freed.
 
-A member that was killed leaves its locks. They are freed in its name by the others:
+A killed member leaves its locks. The others free them in its name:
 
 =========================================================  ============================================
 when                                                        which queues
 =========================================================  ============================================
 its process ran on this host, and is dead                   all
-it is no member any more, as the brokers say                those without an order
-it has been no member for 30 s                              all: it does not rely on its locks any more
-10 s have passed, and nobody has freed the lock              without an order: the queue is taken without it
+it is no longer a member, by the brokers' lists             those without an order
+it has not been a member for 30 s                           all: it no longer relies on its locks
+10 s have passed, and the lock is still held                without an order: the queue is taken without the lock
 =========================================================  ============================================
 
-A lock that could not be renewed is asked for again after 2 s. While its broker has no master nobody can get the lock,
-so a member without an order goes on, and reads from the slave. One with an order begins no message from when the
-connection to the master has ended until the lock is renewed: a broker that was killed has forgotten its locks.
+A failed renewal is repeated after 2 s. While the broker has no master no client can get the lock, so a member without
+an order continues, and reads from the slave. An ordered one starts no message from the loss of the connection to the
+master until the lock is renewed, because a killed broker has lost its locks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.bells import Bells
 from rmqclient.cluster.groups.grant import ClusterGrant
 from rmqclient.cluster.groups.journal import Journal, JournalSlot
-from rmqclient.cluster.groups.keeper import Keeper
 from rmqclient.cluster.groups.locks import VALID_S, QueueLocks
 from rmqclient.cluster.groups.member_list import ClusterSeat, MemberList, seat_of
 from rmqclient.cluster.groups.offsets import Offsets
 from rmqclient.cluster.groups.pulling import Pulling
+from rmqclient.cluster.groups.timer_thread import TimerThread
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import Subscription
@@ -45,10 +45,10 @@ from rmqclient.store.threads.logs import Log
 
 _COURTESY_S = 10.0
 PAUSES_S = (0.05, 0.1, 0.2, 0.5)
-"""Between two tries to take a queue; the last one repeats."""
+"""Seconds between tries to take a queue; the last one repeats."""
 _UNREACHABLE_PAUSE_S = 2.0
 RENEW_AGAIN_S = 2.0
-"""After a renewal without an answer."""
+"""Seconds until a failed renewal is repeated."""
 
 _log = Log(__name__)
 
@@ -56,16 +56,16 @@ _log = Log(__name__)
 class ClusterMembership:
     """One member of a group, for one topic. Except for :attr:`bell`, for one thread.
 
-    ``keeper`` may wait for brokers, ``lock_keeper`` must not. ``locks`` is None for a broadcast group, whose members
-    have every queue. ``queue_number`` returns the number by which a running slot knows a queue. ``changed`` is called
-    when a queue was lost.
+    ``timers`` may wait for brokers, ``lock_timers`` must not. ``locks`` is None for a broadcast group, whose members
+    have every queue. ``queue_number`` returns the number of a queue in running slots. ``changed`` is called when a
+    queue was lost.
     """
 
     def __init__(
         self,
         client: ClusterClient,
-        keeper: Keeper,
-        lock_keeper: Keeper,
+        timers: TimerThread,
+        lock_timers: TimerThread,
         group: str,
         topic: str,
         subscription: Subscription,
@@ -85,10 +85,10 @@ class ClusterMembership:
         self.client_id = client.client_id
         self.bell = bells.make()
         self.grants: dict[MessageQueue, ClusterGrant] = {}
-        """The queues that this member has. Other threads read copies of it."""
+        """The queues of this member. Other threads read copies of it."""
         self._client = client
-        self._keeper = keeper
-        self._lock_keeper = lock_keeper
+        self._timers = timers
+        self._lock_timers = lock_timers
         self._subscription = subscription
         self.is_ordered = ordered
         self._members = members
@@ -101,24 +101,24 @@ class ClusterMembership:
         self._left = left
         self._without_lock: set[MessageQueue] = set()
         self._tries: dict[MessageQueue, tuple[float, float, int]] = {}  # first, next, how many
-        self._unreachable: dict[str, float] = {}  # by broker name, until when it is not asked
+        self._unreachable: dict[str, float] = {}  # broker name → when it may be asked again
         self._freed: set[tuple[MessageQueue, str]] = set()
         self._unrenewed: set[str] = set()  # brokers whose last renewal failed, by name
-        self._asked_again: set[str] = set()  # those that will be asked again soon
+        self._asked_again: set[str] = set()  # brokers that will be asked again soon
         self.is_sticky = False
-        """Whether the allocation asks who has which queue."""
+        """Whether the allocation needs the current owners of queues."""
         self.owners_seen: dict[MessageQueue, str] = {}
-        """Client ids of the other members that have queues, as far as they have told."""
+        """Queue → client id of its owner, from the answers of other members."""
 
     def beat(self) -> None:
-        """Do nothing: the client sends heartbeats by itself."""
+        """Do nothing: the client sends the heartbeats."""
 
     def watch(self) -> bool:
-        """Return False: a broker notices at once when the connection of a member is gone."""
+        """Return False: a broker sees at once when a member's connection ends."""
         return False
 
     def counted(self, lease_ms: int) -> tuple[ClusterSeat, ...]:
-        """Return the members, sorted by client id as Java sorts; of a broadcast group only this one."""
+        """Return the members, sorted by client id as in Java; of a broadcast group only this one."""
         del lease_ms
         if self._members is None:
             return (seat_of(self.client_id),)
@@ -127,7 +127,7 @@ class ClusterMembership:
         return self._members.seats
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
-        """Return the key of the member that has each queue, as far as it is known."""
+        """Return the key of the owner of each queue, as far as known."""
         self.is_sticky = True
         own, none = seat_of(self.client_id).key, (0, 0)
         seen = self.owners_seen
@@ -136,9 +136,9 @@ class ClusterMembership:
         )
 
     def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> ClusterGrant | None:
-        """Lock a queue, read its offset and begin to pull; None while another member has the queue.
+        """Lock a queue, read its offset and start pulling; None while another member has the queue.
 
-        None, too, while the broker does not answer, which is logged once.
+        Also None while the broker does not answer, which is logged once.
         """
         del lease_ms
         first, again_at, tries = self._tries.get(queue, (time.monotonic(), 0.0, 0))
@@ -161,12 +161,12 @@ class ClusterMembership:
         return granted
 
     def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
-        asked_at = boottime()  # the broker counts from a later time, and what follows may take long
+        asked_at = boottime()  # the broker counts from a later time, and the next calls may take long
         asked_in = self._offsets.life(queue)
         if self._locks is not None and not self._lock(self._locks, queue):
             if self.is_ordered or self.is_sticky or waited_s < _COURTESY_S:
                 return None
-            _log.warning("group %s: nobody frees the lock of %s, which is taken without it", self.group, queue)
+            _log.warning("group %s: the lock of %s is not freed; the queue is taken without it", self.group, queue)
             self._without_lock.add(queue)
         last = self.grants.get(queue)
         if last is not None:
@@ -189,7 +189,7 @@ class ClusterMembership:
         granted.arm(self.bell.lane)
         self.grants[queue] = granted
         granted.pull_by(
-            Pulling(self._client, self._keeper, self.group, queue, self._subscription, granted.next_offset, granted)
+            Pulling(self._client, self._timers, self.group, queue, self._subscription, granted.next_offset, granted)
         )
         return granted
 
@@ -209,7 +209,7 @@ class ClusterMembership:
         return bool(gone) and locks.lock(queue)
 
     def _gone(self) -> set[str]:
-        """Return the client ids whose locks do not count any more."""
+        """Return the client ids whose locks no longer count."""
         dead = self._journal.dead_clients()
         if self._members is not None:
             now, patience_s = time.monotonic(), VALID_S if self.is_ordered else 0.0
@@ -217,7 +217,7 @@ class ClusterMembership:
         return dead - {self.client_id}
 
     def _give_up(self, grant: ClusterGrant) -> None:
-        """Free the lock of a queue that was released, and forget the deaths whose messages are finished."""
+        """Free the lock of a released queue, and forget the deaths with finished messages."""
         queue = grant.queue
         if self.grants.get(queue) is grant:
             del self.grants[queue]
@@ -231,11 +231,11 @@ class ClusterMembership:
         self._without_lock.discard(queue)
 
     def renew_locks(self) -> None:
-        """Ask the brokers to renew the locks of all queues; does not wait. For the keeper."""
+        """Renew the locks of all queues, without waiting. For the timer thread."""
         self._renew(lambda _broker_name: True)
 
     def renew_forgotten_locks(self) -> None:
-        """Ask the brokers that may have forgotten a lock to renew theirs; does not wait. For the keeper."""
+        """Renew the locks at brokers that may have lost them, without waiting. For the timer thread."""
         grants = list(self.grants.items())
         brokers = {queue.broker_name for queue, grant in grants if grant.valid and grant.lock_may_be_forgotten}
         if brokers := brokers - self._asked_again:
@@ -266,13 +266,13 @@ class ClusterMembership:
                 grant.renewed(asked_at, self._offsets.life(queue))
 
     def _not_renewed(self, broker_name: str, error: QueueError) -> None:
-        """Renew again soon. Of several failures in a row the first one is logged."""
+        """Renew again soon. Logs the first of several failures in a row."""
         if broker_name not in self._unrenewed:
             self._unrenewed.add(broker_name)
             _log.warning("group %s: the locks of broker %s are not renewed yet: %s", self.group, broker_name, error)
         if broker_name not in self._asked_again:
             self._asked_again.add(broker_name)
-            self._lock_keeper.after(RENEW_AGAIN_S, partial(self._renew_again, broker_name))
+            self._lock_timers.after(RENEW_AGAIN_S, partial(self._renew_again, broker_name))
 
     def _renew_again(self, broker_name: str) -> None:
         self._asked_again.discard(broker_name)
@@ -286,15 +286,15 @@ class ClusterMembership:
                 continue
             if queue not in locked and queue not in self._without_lock:
                 self._lose(grant)
-            elif grant.lease_is_over:  # somebody may have had the queue meanwhile
-                self._keeper.after(0.0, partial(self._confirm, grant, asked_at, life))
+            elif grant.lease_is_over:  # another member may have had the queue meanwhile
+                self._timers.after(0.0, partial(self._confirm, grant, asked_at, life))
             else:
                 grant.renewed(asked_at, life)
             if queue in locked:
                 self._without_lock.discard(queue)
 
     def _confirm(self, grant: ClusterGrant, asked_at: int, life: object) -> None:
-        """Keep a queue whose lock was not renewed in time, unless another member has finished messages meanwhile."""
+        """Keep a queue whose lock was renewed late, unless another member has committed meanwhile."""
         if self._offsets.read(grant.queue) <= grant.last_committed:
             grant.renewed(asked_at, life)
         else:
@@ -306,7 +306,7 @@ class ClusterMembership:
         self._changed()
 
     def commit_soon(self) -> None:
-        """Commit the offsets that brokers may not know, without waiting for the brokers. For the keeper."""
+        """Commit offsets that brokers may not have, without waiting. For the timer thread."""
         for queue, grant in list(self.grants.items()):
             try:
                 grant.commit_soon()
@@ -315,7 +315,7 @@ class ClusterMembership:
         self._offsets.flush()
 
     def commit(self) -> None:
-        """Commit the offsets that brokers may not know. A broker that fails is left out. Raises OSError."""
+        """Commit offsets that brokers may not have. Errors of brokers are logged. Raises OSError."""
         failed: set[str] = set()
         for queue, grant in list(self.grants.items()):
             if queue.broker_name not in failed:
@@ -327,7 +327,7 @@ class ClusterMembership:
         self._offsets.flush()
 
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on elsewhere in queues that this member has, as the broker asks."""
+        """Move to other offsets in queues of this member, as a broker asks."""
         for queue, offset in offsets.items():
             grant = self.grants.get(queue)
             if grant is not None and grant.valid:
@@ -335,20 +335,20 @@ class ClusterMembership:
         self._changed()
 
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
-        """Return, by queue offset, the messages that processes of this host died with before this grant."""
+        """Return the deaths of processes of this host before this grant, by the queue offset of their message."""
         return self._journal.deaths(self.group, grant.queue, grant.committed_offset)
 
     def tell(self, seats: Iterable[Seat]) -> None:
-        """Do nothing: members that wait for a queue ask its broker."""
+        """Do nothing: members that wait for a queue poll its broker."""
 
     def claim(self, count: int) -> list[JournalSlot]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull."""
         return [self._journal.slot() for _ in range(count)]
 
     def stay_behind(self) -> bool:
-        """Return False: a lock that is not renewed any more runs out at the broker."""
+        """Return False: a lock without renewals expires at the broker."""
         return False
 
     def leave(self) -> None:
-        """End the membership. Queues must be released before."""
+        """End the membership. Release its queues before."""
         self._left(self)

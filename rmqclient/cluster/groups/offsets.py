@@ -1,20 +1,19 @@
-"""Offsets: where a group goes on in each queue of a cluster, and where that is kept.
+"""Offsets: a group's offsets in the queues of a cluster, and their storage.
 
 ==================  =================================================================================
-``BrokerOffsets``   of a group whose members share the queues: at the brokers
+``BrokerOffsets``   of a group in clustering mode: at the brokers
 ``FileOffsets``     of one member of a broadcast group: in a file of this host
 ==================  =================================================================================
 
-Each broker keeps the offsets of its own queues [RemoteBrokerOffsetStore]. It writes them to its disk 10 s after its
-start, and then every 5 s. What it was told since then is lost when it is killed. So its offsets are told again when the
-connection to it was lost.
+Each broker keeps the offsets of its own queues [RemoteBrokerOffsetStore]. It writes them to disk 10 s after its start,
+and then every 5 s; a kill loses later ones. So offsets are committed again after the connection to a broker was lost.
 
 The file has the format of RocketMQ (LocalFileOffsetStore): an object ``offsetTable`` whose keys are queues::
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":1,"topic":"orders"}:9}}
 
-Its path is ``broadcast/<name servers>/<member>/<group>/offsets.json`` in the state directory. A process holds a lock
-of the file beside it while it is this member.
+Its path is ``broadcast/<name servers>/<member>/<group>/offsets.json`` in the state directory. The member's process
+holds a lock file beside it.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ class Offsets(Protocol):
         """Return the offset of the next message, for a new group of the oldest one. Raises QueueError."""
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Set the offset of the next message; when this returns, others read it. Raises QueueError, OSError."""
+        """Set the offset of the next message; others can read it afterwards. Raises QueueError, OSError."""
 
     def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
-        """Set the offset without waiting; ``done`` learns on any thread whether it is set. Raises as ``commit``."""
+        """Set the offset without waiting; ``done`` gets, on any thread, whether it was set. Raises as ``commit``."""
 
     def life(self, queue: MessageQueue) -> object:
-        """Return what has changed when the offset that was set may be forgotten, and has to be set again."""
+        """Return a value that changes when a committed offset may be lost, and has to be committed again."""
 
     def flush(self) -> None:
-        """Make sure that what was committed survives the process. Raises OSError."""
+        """Make committed offsets survive the process. Raises OSError."""
 
 
 _TIMEOUT_S = 3.0
@@ -73,22 +72,22 @@ class BrokerOffsets:
         self._failing: set[MessageQueue] = set()
 
     def read(self, queue: MessageQueue) -> int:
-        """Return the committed offset; the oldest message of the queue for a group that has none. Raises as a call."""
+        """Return the committed offset, or else that of the oldest message. Raises as a call."""
         committed = committed_offset(self._client, self._group, queue)
         return oldest_offset(self._client, queue) if committed is None else committed
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Set the committed offset, forwards or back, and wait for the broker's answer. Raises as a call."""
+        """Commit an offset, forwards or back, and wait for the broker's answer. Raises as a call."""
         self._client.call(self._client.routes.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
 
     def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
-        """Set the committed offset without waiting; ``done`` learns on the I/O thread whether it is set."""
+        """Commit an offset without waiting; ``done`` gets, on the I/O thread, whether it was set."""
 
         def answered(answer: Frame | QueueError) -> None:
             stored = isinstance(answer, Frame) and answer.code == ResponseCode.SUCCESS
             if stored:
                 self._failing.discard(queue)
-            elif queue not in self._failing:  # or the log would have it every second
+            elif queue not in self._failing:  # do not log it every second
                 self._failing.add(queue)
                 _log.warning("group %s: an offset of %s is not committed yet: %s", self._group, queue, answer)
             done(stored)
@@ -101,7 +100,7 @@ class BrokerOffsets:
             self._client.submit(address, self._request(queue, offset), answered, _TIMEOUT_S)
 
     def life(self, queue: MessageQueue) -> object:
-        """Return another value when the broker may have been killed, or another one has become the master."""
+        """Return a value that changes if the broker may have been killed, or if the master has changed."""
         address = self._client.routes.master_address(queue.broker_name)
         return address, self._client.losses(address)
 
@@ -115,13 +114,13 @@ class BrokerOffsets:
         )
 
     def flush(self) -> None:
-        """Do nothing: the broker writes its offsets to its disk every 5 s."""
+        """Do nothing: the broker writes its offsets to disk every 5 s."""
 
 
 def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> int | None:
-    """Return where a group goes on, as the broker says; None when it has no offset.
+    """Return a group's offset at the broker; None if it has no offset.
 
-    A 4.9 broker answers 0 for a group without an offset, too, while the first message of the queue is in memory
+    A 4.9 broker answers 0 also for a group without an offset, while the first message of the queue is in memory
     (ConsumerManageProcessor.queryConsumerOffset).
     """
     wanted = request(
@@ -147,7 +146,7 @@ def oldest_offset(client: ClusterClient, queue: MessageQueue) -> int:
 class FileOffsets:
     """The offsets of a member. ``oldest(queue)`` returns the offset of the oldest message.
 
-    Raises ClientIdInUse when another process of this host is the member, StoreUnusable when the file cannot be read.
+    Raises ClientIdInUse if another process of this host is the member, StoreUnusable if the file cannot be read.
     """
 
     def __init__(self, path: Path, oldest: Callable[[MessageQueue], int]) -> None:
@@ -168,13 +167,13 @@ class FileOffsets:
         self._table = _read(path)
 
     def read(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message; that of the oldest one for a queue that the member never had."""
+        """Return the offset of the next message; for a new queue that of the oldest message."""
         with self._lock:
             offset = self._table.get(queue)
         return self._oldest(queue) if offset is None else offset
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Set the offset of the next message, in memory; :meth:`flush` keeps it."""
+        """Set the offset of the next message, in memory until :meth:`flush`."""
         with self._lock:
             self._changed = self._changed or self._table.get(queue) != offset
             self._table[queue] = offset
@@ -185,17 +184,17 @@ class FileOffsets:
         done(True)
 
     def life(self, queue: MessageQueue) -> None:
-        """Return None: the file forgets nothing."""
+        """Return None: the file does not lose offsets."""
 
     def flush(self) -> None:
-        """Write the file, by way of another one that takes its place. Raises OSError."""
+        """Replace the file atomically. Raises OSError."""
         with self._lock:
             if self._changed:
                 _write(self._path, self._table)
                 self._changed = False
 
     def begin(self, topics: set[str], offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where the member begins in topics. False, and nothing is done, if it had one before. Raises OSError."""
+        """Set the start offsets of topics. Does nothing and returns False if it had one of them. Raises OSError."""
         with self._lock:
             if any(queue.topic in topics for queue in self._table):
                 return False
@@ -204,7 +203,7 @@ class FileOffsets:
             return True
 
     def close(self) -> None:
-        """Write the file, and let another process be the member. Raises OSError."""
+        """Write the file and free the lock. Raises OSError."""
         try:
             self.flush()
         finally:
@@ -212,7 +211,7 @@ class FileOffsets:
 
 
 def offsets_path(name_servers: tuple[str, ...], member: str, group: str) -> Path:
-    """Return where a member keeps its offsets. The order of the name servers does not matter."""
+    """Return the path of a member's offsets. The order of the name servers does not matter."""
     names = [urllib.parse.quote(name, safe="") for name in (member, group)]
     return cluster_directory("broadcast", name_servers).joinpath(*names, "offsets.json")
 

@@ -1,21 +1,20 @@
-"""Pulling: long polls for the messages of one queue, so that they are here before a thread asks for them.
+"""Pulling: long polls that prefetch the messages of one queue.
 
-A request waits at the broker for up to 15 s until a message comes; its answer brings up to 32 messages, and the next
-request follows at once if there is room. No thread waits: answers are handled on the I/O thread.
+A request waits at the broker up to 15 s for a message. Its answer has up to 32 messages, and the next request follows
+at once unless too many are prefetched. No thread waits: answers are handled on the I/O thread.
 
 =================================  ===========================================================================
 answer                             then
 =================================  ===========================================================================
-0 FOUND                            the messages are handed over
-19, 20 nothing new, nothing that   on from ``nextBeginOffset``
-fits the filter
-21 PULL_OFFSET_MOVED               the queue ends below, begins above, or was reset: ``moved`` is told where
-25 SUBSCRIPTION_NOT_LATEST, ...    a heartbeat, and again a little later
-any other, and no answer           again after 0.1 s, then after longer pauses, up to 3 s
+0 FOUND                            pass on the messages
+19, 20 no new or matching message  continue at ``nextBeginOffset``
+21 PULL_OFFSET_MOVED               the offset is outside the queue, or was reset: call ``moved``
+25 SUBSCRIPTION_NOT_LATEST, ...    send a heartbeat, and retry a little later
+any other, and no answer           retry after 0.1 s, then after longer pauses, up to 3 s
 =================================  ===========================================================================
 
-The tags go with each request, so a broker that has not got the heartbeat yet filters right. An SQL expression does
-not: a broker would have to parse it each time, and filters nothing if it cannot. [PullMessageService, PullAPIWrapper]
+Each request has the tags, so a broker without the heartbeat filters correctly. It does not have an SQL expression: a
+broker would parse it each time, and filter nothing if it cannot. [PullMessageService, PullAPIWrapper]
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ import time
 from typing import Final, Protocol
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.groups.keeper import Keeper
 from rmqclient.cluster.groups.subscriptions import TAG
+from rmqclient.cluster.groups.timer_thread import TimerThread
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.bodies import Subscription
@@ -39,7 +38,7 @@ from rmqclient.store.threads.logs import Log
 from rmqclient.store.wire import decode_records
 
 BATCH: Final = 32
-"""Most messages of one answer. [pullBatchSize]"""
+"""Messages of one answer, at most. [pullBatchSize]"""
 
 _SUSPEND_MS: Final = 15_000
 _TIMEOUT_S: Final = 30.0
@@ -61,17 +60,17 @@ _log = Log(__name__)
 
 
 class TakesPulled(Protocol):
-    """What gets the messages of a queue. Called on the I/O thread."""
+    """Receives the messages of a queue. Called on the I/O thread."""
 
     @property
     def has_room(self) -> bool:
         """Whether more messages may be pulled."""
 
     def pulled(self, messages: list[ReceivedMessage], next_offset: int, max_offset: int) -> None:
-        """Take messages. There are none between them and ``next_offset`` that pass the filter of the broker."""
+        """Take messages. Those between them and ``next_offset`` did not pass the broker's filter."""
 
     def moved(self, next_offset: int) -> None:
-        """Learn that the offset asked for is not there, or that the group was reset: it goes on at ``next_offset``."""
+        """Continue at ``next_offset``, because the requested offset does not exist, or because of a reset."""
 
 
 class Pulling:
@@ -80,7 +79,7 @@ class Pulling:
     def __init__(
         self,
         client: ClusterClient,
-        keeper: Keeper,
+        timers: TimerThread,
         group: str,
         queue: MessageQueue,
         subscription: Subscription,
@@ -90,9 +89,9 @@ class Pulling:
         self.offset = offset
         """Queue offset that the next request asks for."""
         self.answered_at = time.monotonic()
-        """When the broker answered last."""
+        """Monotonic seconds of the broker's last answer."""
         self._client = client
-        self._keeper = keeper
+        self._timers = timers
         self._group = group
         self._queue = queue
         self._subscription = subscription
@@ -106,7 +105,7 @@ class Pulling:
         self._complaint = ""
 
     def go_on(self) -> None:
-        """Ask for messages, unless a request waits or there is no room."""
+        """Send a request, unless one is under way or too many messages are prefetched."""
         with self._lock:
             if self._is_asking or self._stopped or not self._taker.has_room:
                 return
@@ -114,7 +113,7 @@ class Pulling:
         self._ask()
 
     def stop(self) -> None:
-        """Hand nothing over any more. An answer that comes later is dropped."""
+        """Stop; a later answer is dropped."""
         self._stopped = True
 
     def _ask(self) -> None:
@@ -122,7 +121,7 @@ class Pulling:
         self._client.submit(self._address, self._request(), self._answered, _TIMEOUT_S)
 
     def _ask_again(self) -> None:
-        """Ask after a pause, wherever the queue's master is now. Not on the I/O thread."""
+        """Send the next request, to the current master. Not on the I/O thread."""
         try:
             self._address = self._client.routes.read_address(self._queue.broker_name)
         except QueueError as error:
@@ -174,9 +173,9 @@ class Pulling:
         before, self.offset = self.offset, fields["nextBeginOffset"]
         self._answered_well()
         self._taker.pulled(messages, self.offset, fields["maxOffset"])
-        self._follow(fields["suggestWhichBrokerId"])  # last: it fails when the routes have just lost the broker
+        self._follow(fields["suggestWhichBrokerId"])  # last, because it fails if the routes have just lost the broker
         if self.offset == before and time.monotonic() - self._asked_at < _SHORTEST_PAUSE_S:
-            self._keeper.after(_SHORTEST_PAUSE_S, self._end_of_pause)  # this broker does not let requests wait
+            self._timers.after(_SHORTEST_PAUSE_S, self._end_of_pause)  # the broker does not hold requests
         else:
             self._end_of_pause()
 
@@ -185,14 +184,14 @@ class Pulling:
         self.offset = fields["nextBeginOffset"]
         self._answered_well()
         self._taker.moved(self.offset)
-        self._keeper.after(_SHORTEST_PAUSE_S, self._end_of_pause)
+        self._timers.after(_SHORTEST_PAUSE_S, self._end_of_pause)
 
     def _answered_well(self) -> None:
         self.answered_at = time.monotonic()
         self._pause_s, self._complaint = 0.0, ""
 
     def _follow(self, broker_id: int) -> None:
-        """Ask the broker next that the last one names: a slave while the master is busy reading its disk."""
+        """Use the suggested broker for the next request: a slave while the master reads from disk."""
         self._address = self._client.routes.read_address(self._queue.broker_name, broker_id)
 
     def _end_of_pause(self) -> None:
@@ -201,7 +200,7 @@ class Pulling:
         self.go_on()
 
     def _later(self, error: QueueError) -> None:
-        """Ask again after a pause. The first of several equal errors is logged."""
+        """Retry after a pause. Logs the first of several equal errors."""
         if isinstance(error, StoreClosed):
             self.stop()
         if self._stopped:
@@ -211,5 +210,5 @@ class Pulling:
             self._complaint = type(error).__name__
             _log.warning("group %s: pulling from %s: %s; it is tried again", self._group, self._queue, error)
         if getattr(error, "code", None) in _NEEDS_HEARTBEAT:
-            self._keeper.after(0.0, self._client.heartbeat)
-        self._keeper.after(self._pause_s, self._ask_again)
+            self._timers.after(0.0, self._client.heartbeat)
+        self._timers.after(self._pause_s, self._ask_again)

@@ -1,16 +1,16 @@
-"""Running info: what this client answers when a broker asks what it does.
+"""Running info: answers to requests of brokers about this client's consumers.
 
 ====  ================================  ===================================================================
 code  request                           answer
 ====  ================================  ===================================================================
-220   RESET_CONSUMER_CLIENT_OFFSET      none: the members go on at the offsets that the body names
+220   RESET_CONSUMER_CLIENT_OFFSET      no answer: the members move to the offsets in the body
 221   GET_CONSUMER_STATUS_FROM_CLIENT   the committed offset of each queue
 307   GET_CONSUMER_RUNNING_INFO         queues, their counts and states, subscriptions, settings
-309   CONSUME_MESSAGE_DIRECTLY          a refusal: a handler gets its messages from the queues alone
+309   CONSUME_MESSAGE_DIRECTLY          a refusal: handlers get messages from queues only
 ====  ================================  ===================================================================
 
-An administrator asks a broker (``mqadmin consumerStatus``, ``resetOffsetByTime``), and the broker passes it on. Members
-of this library ask each other by request 307 which queues they have, for the allocation ``sticky``.
+Brokers forward these requests from administrators (``mqadmin consumerStatus``, ``resetOffsetByTime``). Members of this
+library ask each other for their queues by request 307, for the allocation ``sticky``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = Log(__name__)
 def answer_brokers(
     client: ClusterClient, subscriptions: Subscriptions, memberships_of: Callable[[str], Sequence[ClusterMembership]]
 ) -> None:
-    """Answer the requests of brokers; ``memberships_of(group)`` returns the memberships of this client in a group."""
+    """Register the handlers; ``memberships_of(group)`` returns this client's memberships in a group."""
 
     def reset(asked: Frame, _address: str) -> None:
         fields = request_fields(asked)
@@ -79,7 +79,7 @@ def answer_brokers(
 def running_info(
     client: ClusterClient, subscriptions: Sequence[Subscription], memberships: Sequence[ClusterMembership]
 ) -> RunningInfo:
-    """Return what the members do, with the properties that Java's tools read."""
+    """Return the state of the members, with the properties that Java's tools read."""
     properties = {
         "PROP_CLIENT_VERSION": "V4_9_7",
         "PROP_CONSUMER_START_TIMESTAMP": str(_STARTED_MS),
@@ -110,7 +110,7 @@ def _process_queue(grant: ClusterGrant) -> ProcessQueueInfo:
 
 
 def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> list[MessageQueue]:
-    """Ask a member, by way of a broker of a topic, which of its queues it has; an empty list if it does not answer."""
+    """Ask a member, through a broker of a topic, for its queues of the topic; empty if it does not answer."""
     wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
     try:
         broker = client.routes.read_queues(topic)[0].broker_name

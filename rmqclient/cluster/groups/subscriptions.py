@@ -1,8 +1,8 @@
-"""Subscriptions: what the brokers are told that a group of this client wants.
+"""Subscriptions: the subscriptions that this client's heartbeats send to brokers.
 
-A broker filters by tags or by SQL92, not by both. A handler with both asks for ``(its sql) AND TAGS IN ('a', 'b')``.
-Filters by the body run here. An expression is checked before the first message, by the brokers that the topic has
-then. A topic without a route, and a broker without an answer, are waited for: the checks are made by the later pulls.
+A broker filters by tags or by SQL92, not by both. A handler with both subscribes by ``(its sql) AND TAGS IN ('a',
+'b')``. Filters by the body run here. Before the first message the topic's brokers check an expression. Without a route,
+or without an answer of a broker, later pulls do the check.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = Log(__name__)
 
 
 def subscription_to(topic: str, wanted: MessageFilter) -> Subscription:
-    """Return what a broker is told for a topic and a filter."""
+    """Return the subscription for a topic and a filter."""
     version = time.time_ns() // 1_000_000
     tags = sorted(wanted.tags.tags)
     if wanted.by_properties is not None:
@@ -59,7 +59,7 @@ def subscription_to(topic: str, wanted: MessageFilter) -> Subscription:
 
 
 class Subscriptions:
-    """The groups of one client, with what they subscribe to. Safe for threads."""
+    """The groups of one client and their subscriptions. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -68,10 +68,10 @@ class Subscriptions:
         self._models: dict[str, MessageModel] = {}
 
     def add(self, group: str, topic: str, wanted: MessageFilter, *, broadcast: bool) -> Subscription:
-        """Subscribe a group to a topic, and tell the brokers. Returns what they are told.
+        """Subscribe a group to a topic, and tell the brokers. Returns the subscription.
 
-        Raises FilterError when a broker does not filter by SQL92, or reads the expression in another way; not for a
-        topic that nobody has made yet.
+        Raises FilterError if a broker does not filter by SQL92, or refuses the expression; not for a topic that does
+        not exist yet.
         """
         subscription = subscription_to(topic, wanted)
         self._check(group, subscription)
@@ -86,14 +86,14 @@ class Subscriptions:
         return subscription
 
     def remove(self, group: str) -> None:
-        """Take a group out, and tell the brokers: its other members look at once."""
+        """Remove a group, and tell the brokers, which notify its other members."""
         with self._lock:
             known = self._groups.pop(group, None)
         if known is not None:
             self._client.remove_consumer(group)
 
     def of(self, group: str) -> list[Subscription]:
-        """Return what a group of this client subscribes to."""
+        """Return the subscriptions of a group of this client."""
         with self._lock:
             return list(self._groups.get(group, {}).values())
 
@@ -110,7 +110,7 @@ class Subscriptions:
         if subscription.expression_type == TAG:
             return
         body = ClientConfigCheck(self._client.client_id, group, subscription).encode()
-        with suppress(UnknownTopic, NameServerUnreachable):  # as for a subscription by tags: it is waited for
+        with suppress(UnknownTopic, NameServerUnreachable):  # as with tags, the topic may be made later
             for broker_name in {each.broker_name for each in self._client.routes.read_queues(subscription.topic)}:
                 self._check_at(broker_name, group, subscription, body)
 
@@ -132,9 +132,9 @@ class Subscriptions:
 
 
 def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscription]) -> None:
-    """Log the topics for which another member of a group wants other messages than this client.
+    """Log the topics for which another member of a group has another subscription than this client.
 
-    A broker keeps one subscription of a group for each topic, the newest: members that differ lose messages.
+    A broker keeps only the newest subscription of a group to a topic, so members that differ lose messages.
     """
     for subscription in own:
         there = _subscription_at_broker(client, group, subscription.topic)

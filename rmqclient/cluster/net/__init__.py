@@ -1,1 +1,1 @@
-"""Net: connections to brokers and name servers, all served by one thread of the process."""
+"""Net: connections to brokers and name servers, served by one thread of the process."""

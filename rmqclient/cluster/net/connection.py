@@ -1,17 +1,17 @@
 """Connection: requests and answers between this client and one broker or name server.
 
-Any thread sends: it writes to the socket itself unless another thread is writing, which then takes its bytes along.
-Only the I/O thread reads; it matches answers with requests by ``opaque``, in whatever order they come, and drops
-answers that nobody waits for any more.
+Any thread may send: it writes to the socket itself, or leaves its bytes to a thread that is writing. Only the I/O
+thread reads. It matches answers, in any order, with requests by ``opaque``, and drops answers to requests that timed
+out.
 
 ================  =====================================================================================
-what goes wrong   what follows
+failure           result
 ================  =====================================================================================
-no answer         RequestTimedOut, for this request only; if nothing at all came since it was sent, the peer
-                  is asked something small, and a peer that does not answer that either is cut off
-peer gone         ConnectionLost for every request that waits
-bytes, no frames  the same; the connection is of no use any more
-peer reads not    ConnectionFull when too many bytes wait
+no answer         RequestTimedOut, for this request only; if nothing was received since it was sent, a small
+                  request probes the peer, and the connection ends if that is not answered either
+peer gone         ConnectionLost for every waiting request
+invalid frames    the same; the connection ends
+peer reads slowly ConnectionFull when too many bytes are unsent
 ================  =====================================================================================
 """
 
@@ -47,18 +47,18 @@ from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store.threads.logs import Log
 
 MOST_UNSENT_BYTES: Final = 64 * 1024 * 1024
-"""How many bytes of one connection wait for a slow peer; one more frame is taken when nothing waits."""
+"""Unsent bytes of one connection, at most; if there are none, a frame of any length is accepted."""
 
-_opaques = itertools.count(1)  # of the process: a number on two connections would only confuse a reader of traces
+_opaques = itertools.count(1)  # unique in the process, which helps in reading traces
 _POSITIVE: Final = 0x7FFFFFFF
 _log = Log(__name__)
 
 
 class Connection:
-    """One connection to ``address``, that is being made from the beginning on.
+    """A connection to ``address``; dialing starts at once.
 
-    ``layer`` is TLS, or None for none. ``on_request`` gets what the peer asks, ``on_end`` is called once, when the
-    connection has ended, with the reason and whether it had ever been made; both run on the I/O thread.
+    ``layer`` is TLS, or None. ``on_request`` gets requests of the peer. ``on_end`` is called once, when the connection
+    has ended, with the reason and whether it was ever made. Both run on the I/O thread.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class Connection:
         self._on_end = on_end
         self._reader = FrameReader()
         self._waiting: dict[int, Waiting] = {}
-        self._lock = threading.Lock()  # guards the four that follow; never held while a system call runs
+        self._lock = threading.Lock()  # guards the next four; never held during a system call
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
-        self._writing = True  # by the I/O thread, which begins to write when the connection is made
+        self._writing = True  # by the I/O thread, which writes first when the connection is made
         self._ended: QueueError | None = None
-        self._wire = memoryview(b"")  # what the socket did not take yet; of the thread that writes
+        self._wire = memoryview(b"")  # bytes that the socket has not taken; owned by the writing thread
         self._socket: socket.socket | None = None
         self._heard_at = time.monotonic()  # before the first request
         self._is_probing = False
@@ -95,11 +95,11 @@ class Connection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether requests can be given to it: it is made, or is being made."""
+        """Whether it accepts requests: it is made, or being dialed."""
         return self._ended is None
 
     def ask(self, asked: Frame, timeout_s: float) -> Frame:
-        """Send a request and wait for its answer, whatever its code is. Raises the errors of the module.
+        """Send a request and return its answer, with any code. Raises the errors of the module.
 
         Raises RuntimeError on the I/O thread, which would wait for itself.
         """
@@ -111,11 +111,11 @@ class Connection:
             waited = self._waiting.pop(opaque, None)
             if waited is not None:
                 self._time_out(waited)
-            answered.wait()  # who took the request from the table is just handing its answer over
+            answered.wait()  # another thread has popped the request and is delivering its answer
         return answered.result()
 
     def submit(self, asked: Frame, done: Done, timeout_s: float, *, checked: bool = True) -> int:
-        """Send a request and return its opaque; ``done`` gets its answer. With an exception it is not called.
+        """Send a request and return its opaque; ``done`` gets its answer. If this raises, ``done`` is not called.
 
         ``checked=False`` leaves the deadline to the caller.
         """
@@ -133,18 +133,18 @@ class Connection:
         return opaque
 
     def tell(self, told: Frame) -> None:
-        """Send a request that nobody answers, or an answer."""
+        """Send a oneway request, or an answer."""
         if not told.is_response:
             told.opaque = next(_opaques) & _POSITIVE
             told.flag |= ONEWAY
         self._send(encode(told))
 
     def end(self, why: QueueError) -> None:
-        """End the connection soon; requests that wait get ``why``. For any thread."""
+        """End the connection soon; waiting requests get ``why``. For any thread."""
         self._io.run_soon(partial(self._end, why))
 
     def leave_to_parent(self) -> None:
-        """In a forked child: forget the socket, whose copy the I/O thread has closed."""
+        """In a forked child: drop the socket, whose copy the I/O thread has closed."""
         self._dialing.leave_to_parent()
         if self._socket is not None:
             self._socket.detach()
@@ -171,7 +171,7 @@ class Connection:
         self._unsent_bytes += len(data)
 
     def _write(self, data: bytes) -> None:
-        """Write ``data`` and what other threads add meanwhile; for the thread that writes."""
+        """Write ``data`` and what other threads add meanwhile. For the writing thread."""
         while self._push(data):
             with self._lock:
                 if not self._unsent:
@@ -182,7 +182,7 @@ class Connection:
                 self._unsent_bytes = 0
 
     def _push(self, data: bytes) -> bool:
-        """Give bytes to the socket; False when it does not take all of them, and the I/O thread goes on."""
+        """Write bytes to the socket; False if it did not take all of them, and the I/O thread continues."""
         assert self._socket is not None
         try:
             self._wire = memoryview(self._layer.wrap(data) if self._layer else data)
@@ -210,7 +210,7 @@ class Connection:
     # --- events, on the I/O thread ----------------------------------------------------------------
 
     def _made(self, made: Dialed) -> None:
-        """Take the socket of a finished dial, or the reason why there is none."""
+        """Take the socket of a finished dial, or its error."""
         if isinstance(made, QueueError):
             self._end(made)
         else:
@@ -287,7 +287,7 @@ class Connection:
             raise self._reader.damage
 
     def _unwrapped(self, data: bytes) -> bytes:
-        """Return what TLS makes of bytes, of which the first may have come with the end of the handshake."""
+        """Decrypt bytes; the first of them may have come with the end of the handshake."""
         assert self._layer is not None
         if not self.was_open:
             return b""
@@ -307,7 +307,7 @@ class Connection:
     def _end(self, why: QueueError) -> None:
         if self._ended is not None:
             return
-        self._on_end(self, why)  # first: who hears of the end finds all ready for another connection
+        self._on_end(self, why)  # first, so that a waiter that retries gets a new connection
         with self._lock:
             self._ended = why
             self._unsent.clear()
@@ -316,7 +316,7 @@ class Connection:
         if self._socket is not None:
             self._io.forget(self._socket.fileno())
             self._socket.close()
-        for opaque in list(self._waiting):  # a thread that asked may take its own out meanwhile
+        for opaque in list(self._waiting):  # a waiting thread may pop its own request meanwhile
             if (waited := self._waiting.pop(opaque, None)) is not None:
                 self._answer(waited, again(why))
 
@@ -331,7 +331,7 @@ class Connection:
     # --- deadlines, on the I/O thread or a waiting one --------------------------------------------
 
     def _check(self, now: float) -> float:
-        """Let requests whose time is over time out; return when the next one is due."""
+        """Time out requests that are due; return when the next one is."""
         due = math.inf
         for opaque, waited in list(self._waiting.items()):
             if waited.deadline > now:
@@ -347,7 +347,7 @@ class Connection:
             self._io.run_soon(self._probe)
 
     def _probe(self) -> None:
-        """Ask what every broker and name server answers, and end the connection if it does not."""
+        """Send a request that every broker and name server answers, and end the connection if it is not answered."""
         if self._is_probing or self._ended is not None or not self.was_open:
             return
         self._is_probing = True

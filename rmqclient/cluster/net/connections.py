@@ -1,7 +1,7 @@
-"""Connections: those of one client, one to each address, made when they are needed.
+"""Connections: the connections of one client, one to each address, made on demand.
 
-After a failure an address is left alone for a while: 50 ms, twice as long after each further failure, 1 s at most,
-and up to half as long again by chance, so that many clients do not come back at once. An answer ends the count.
+After a failure an address is not dialed for 50 ms, twice as long after each further failure, up to 1 s; up to half of
+that is added at random, so that many clients do not come back at once. An answer ends the count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = Log(__name__)
 
 @dataclass(slots=True)
 class _Failures:
-    """Of one address, in a row. ``until`` is when it is tried again: monotonic, s."""
+    """Consecutive failures of one address. ``until`` is the monotonic time of the next try, in seconds."""
 
     count: int
     until: float
@@ -38,10 +38,10 @@ class _Failures:
 
 
 class Connections:
-    """The connections of one client; for any thread.
+    """The connections of one client. Safe for threads.
 
-    ``tls`` is None for plain connections. ``on_request`` gets what brokers ask, and ``on_loss`` the address of each
-    connection that has ended or could not be made; both run on the I/O thread.
+    ``tls`` is None for plain connections. ``on_request`` gets requests of brokers, ``on_loss`` the address of each
+    connection that ended or could not be made. Both run on the I/O thread.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Connections:
         return io is not None and io.is_here
 
     def to(self, address: str) -> Connection:
-        """Return the connection to ``host:port``, which is made if there is none.
+        """Return the connection to ``host:port``; makes a missing one.
 
-        Raises BrokerUnreachable or TlsFailed while the address is left alone, and StoreClosed.
+        Raises BrokerUnreachable or TlsFailed during the pause after a failure, and StoreClosed.
         """
         connection = self._by_address.get(address)
         if connection is not None and connection.is_usable:
@@ -84,7 +84,7 @@ class Connections:
             return self._held()
 
     def close(self, why: QueueError) -> None:
-        """End all connections; requests that wait get ``why``. Returns when the sockets are closed."""
+        """End all connections, and wait until the sockets are closed. Waiting requests get ``why``."""
         with self._lock:
             self._is_closed = True
             io, self._io = self._io, None
@@ -100,13 +100,13 @@ class Connections:
         release(io)
 
     def leave_to_parent(self) -> None:
-        """In a forked child: make no connection any more, and forget those of the parent."""
+        """In a forked child: make no more connections, and drop those of the parent."""
         self._is_closed = True
         self._io = None
         for connection in self._by_address.values():
             connection.leave_to_parent()
         self._by_address = {}
-        self._lock = threading.Lock()  # a thread that is not in this process may hold the other one
+        self._lock = threading.Lock()  # a thread of the parent may hold the old one
 
     def _made(self, address: str) -> Connection:
         io = self._held()
@@ -140,7 +140,7 @@ class Connections:
         self._on_loss(connection.address)
 
     def _count(self, connection: Connection, why: QueueError) -> None:
-        if connection.peer_version:  # it had answered: it is tried again at once
+        if connection.peer_version:  # it had answered before, so retry at once
             self._failures.pop(connection.address, None)
             return
         before = self._failures.get(connection.address)

@@ -1,7 +1,7 @@
 """Dialing: from ``host:port`` to a connected socket, without blocking the I/O thread.
 
-A numeric address is dialed at once. A name is resolved in a thread of its own, because the system's resolver blocks;
-its addresses are tried one after the other. All of it together takes at most the time allowed.
+A numeric address is dialed at once. A name is resolved on a thread of its own, because the system's resolver blocks;
+its addresses are tried one after another. The time limit is for all of it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rmqclient.errors import BrokerUnreachable, QueueError
 from rmqclient.store.threads.guarded import GuardedThread
 
 Dialed: TypeAlias = socket.socket | QueueError
-"""How a dial ends: with a connected, non-blocking socket, or with the reason why there is none."""
+"""Result of a dial: a connected, non-blocking socket, or an error."""
 
-UNACKNOWLEDGED_MS: Final = 15_000  # after that the kernel ends a connection whose peer host acknowledges nothing
-_Place: TypeAlias = tuple[int, tuple[str, int]]  # family, and what connect() takes
+UNACKNOWLEDGED_MS: Final = 15_000  # then the system ends a connection whose peer does not acknowledge
+_Place: TypeAlias = tuple[int, tuple[str, int]]  # address family, and the argument of connect()
 
 
 def _resolve(host: str, port: int, flags: int = 0) -> list[_Place] | OSError:
@@ -42,7 +42,7 @@ def _resolve_for(io: IoThread, host: str, port: int, dialing: Dialing) -> None:
 
 
 class Dialing:
-    """One dial of ``host:port``: ``done`` gets how it ends, once, on the I/O thread."""
+    """One dial of ``host:port``. ``done`` gets the result, once, on the I/O thread."""
 
     def __init__(self, io: IoThread, address: str, timeout_s: float, done: Callable[[Dialed], None]) -> None:
         self._io = io
@@ -53,7 +53,7 @@ class Dialing:
         self._socket: socket.socket | None = None
 
     def start(self) -> None:
-        """Begin. For any thread; everything else is for the I/O thread."""
+        """Start. For any thread; the other methods are for the I/O thread."""
         host, _, port = self._address.rpartition(":")
         host = host.strip("[]")
         numeric = _resolve(host, int(port), socket.AI_NUMERICHOST)
@@ -65,17 +65,17 @@ class Dialing:
         self._io.run_later(self._timeout_s, self.time_out)
 
     def cancel(self) -> None:
-        """Connect no more; ``done`` is not called."""
+        """Stop without calling ``done``."""
         self._drop()
         self._done = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child: forget the socket, whose copy the I/O thread has closed."""
+        """In a forked child: drop the socket, whose copy the I/O thread has closed."""
         if self._socket is not None:
             self._socket.detach()
 
     def begin(self, places: list[_Place]) -> None:
-        """Try these addresses, one after the other."""
+        """Try these addresses, one after another."""
         self._places = places
         self._next("it has no address")
 
@@ -89,7 +89,7 @@ class Dialing:
         self._finish(BrokerUnreachable(f"{self._address}: {why}"))
 
     def _next(self, why: str) -> None:
-        """Try the next address; fail with ``why``, which is of the address before, when there is none."""
+        """Try the next address, or fail with ``why``, the error of the last one."""
         self._drop()
         if not self._places:
             self.fail(why)
@@ -105,7 +105,7 @@ class Dialing:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
         number = self._socket.connect_ex(place)
-        if number not in (0, errno.EINPROGRESS):  # such as ENETUNREACH, of which SO_ERROR tells nothing
+        if number not in (0, errno.EINPROGRESS):  # such as ENETUNREACH, which SO_ERROR does not report
             raise OSError(number, os.strerror(number))
         self._io.watch(self._socket.fileno(), select.EPOLLOUT, self._connected)
 

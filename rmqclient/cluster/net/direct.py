@@ -1,8 +1,8 @@
 """Direct connection: to one broker, for one thread, which sends pulls and waits for answers itself.
 
-It has no part in the I/O thread, and no other thread is woken for an answer: a task that reads millions of messages
-and does nothing else takes less of a processor so. Its errors are those of
-:mod:`rmqclient.cluster.net.connection`; after one of them it is of no use any more.
+It does not use the I/O thread, so no thread has to be woken for an answer. That saves processor time for a task that
+only reads millions of messages. Its errors are those of :mod:`rmqclient.cluster.net.connection`; after an error it
+cannot be used again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from rmqclient.remoting.frame_buffer import FrameBuffer
 from rmqclient.store.wire import found_in
 
 TURNS: Final = 8
-"""What was received is valid for so many more calls of ``receive``, the last of which overwrites it."""
+"""Number of calls of ``receive`` after which received data is overwritten."""
 
 Found: TypeAlias = tuple[int, int, memoryview]
-"""An answer that found messages: the opaque of its request, where to go on, and the records."""
+"""An answer with messages: the opaque of its request, the next offset, and the records."""
 
 _TIMEVAL: Final = Struct("@ll")
 _POSITIVE: Final = 0x7FFFFFFF
 
 
 class DirectConnection:
-    """A connection to ``host:port``, one of the cluster of ``url``. Raises BrokerUnreachable, TlsFailed, InvalidURL.
+    """A connection to ``host:port`` of the cluster of ``url``. Raises BrokerUnreachable, TlsFailed, InvalidURL.
 
-    Making it, and each wait, takes the time that the URL allows for a request, at most; looking up a name comes on top.
+    The URL's time-out limits making it and each wait, but not a look-up of the name.
     """
 
     def __init__(self, url: ClusterURL, address: str) -> None:
@@ -58,14 +58,14 @@ class DirectConnection:
         return next(self._opaques) & _POSITIVE
 
     def send(self, requests: bytes) -> None:
-        """Send the frames of some requests. Raises ConnectionLost."""
+        """Send encoded requests. Raises ConnectionLost."""
         try:
             self._socket.sendall(requests)
         except OSError as error:
             raise ConnectionLost(f"{self.address}: {error}") from error
 
     def comes_in(self, timeout_s: float) -> bool:
-        """Tell whether something to receive is there, or comes in this time."""
+        """Return whether data can be received within this time."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return True
         poll = select.poll()
@@ -73,9 +73,9 @@ class DirectConnection:
         return bool(poll.poll(timeout_s * 1000))
 
     def receive(self) -> tuple[list[Found], list[tuple[Frame, memoryview]]]:
-        """Wait for bytes; return the answers that they complete: those that found messages, and others with bodies.
+        """Wait for bytes; return the answers that they complete: those with messages, and others with their bodies.
 
-        Raises RequestTimedOut when nothing comes for as long as the URL allows, and ConnectionLost.
+        Raises RequestTimedOut if nothing comes within the URL's time-out, and ConnectionLost.
         """
         try:
             count = self._socket.recv_into(self._buffer.space())
@@ -110,11 +110,11 @@ class DirectConnection:
             raise TlsFailed(f"{self.address}: the TLS handshake failed: {error}") from error
 
     def _limit_waits(self) -> None:
-        """Let the kernel end a wait: Python polls before each call of a socket with a timeout, as TLS needs it."""
+        """Set the time-out in the system: Python would call ``poll`` before each call of a socket with a time-out."""
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.settimeout(self._timeout_s)
             return
-        seconds, rest = divmod(max(self._timeout_s, 0.001), 1)  # no time at all would mean no limit
+        seconds, rest = divmod(max(self._timeout_s, 0.001), 1)  # 0 would mean no limit
         limit = _TIMEVAL.pack(int(seconds), int(rest * 1e6))
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

@@ -1,7 +1,7 @@
 """I/O thread: the one thread of this process that serves all connections to clusters.
 
-It starts with the first user and ends with the last. What runs on it must not block: it waits for sockets, and calls
-what is registered for them; it runs calls that other threads give it, timers, and checks of deadlines.
+It starts with the first user and ends with the last. It waits for sockets and runs their callbacks, calls from other
+threads, timers, and checks of deadlines. None of these may block.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from rmqclient.store.threads.logs import Log
 
 Call: TypeAlias = Callable[[], None]
 Ready: TypeAlias = Callable[[int], None]
-"""Gets the events of a descriptor, as epoll has them."""
+"""Gets the epoll events of a descriptor."""
 Check: TypeAlias = Callable[[float], float]
-"""Gets the time (monotonic, s), does what is due, and returns when it wants to be called next; infinity for never."""
+"""Gets the monotonic time in seconds, does what is due, and returns the time of its next call; infinity for never."""
 
 READ_BYTES: Final = 256 * 1024
-"""What one read takes at most."""
+"""Bytes of one read, at most."""
 
-_ONE: Final = (1).to_bytes(8, "little")  # what is written to an eventfd
+_ONE: Final = (1).to_bytes(8, "little")  # written to an eventfd
 _log = Log(__name__)
 
 
 class IoThread:
-    """A thread, its poll of sockets, its timers and its deadlines.
+    """A thread with an epoll of sockets, timers and deadlines.
 
-    ``watch``, ``forget`` and ``buffer`` are for calls on the thread itself; everything else is for any thread.
+    ``watch``, ``forget`` and ``buffer`` are for the thread itself; everything else is for any thread.
     """
 
     def __init__(self) -> None:
@@ -56,17 +56,17 @@ class IoThread:
         self._next_check = math.inf
         self._lock = threading.Lock()
         self._bell_lock = threading.Lock()
-        self._has_bell = True  # the number of a closed descriptor may soon be that of somebody's file
+        self._has_bell = True  # a closed descriptor's number may be reused by another file
         self._thread = GuardedThread(target=self._run, name="rmq-cluster-io")
         self._thread.start()
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs on this thread, and so must not block."""
+        """Whether the caller runs on this thread."""
         return threading.get_ident() == self._thread.ident
 
     def run_soon(self, call: Call) -> None:
-        """Run ``call`` on the thread, after the calls that were given before; never, if the thread has ended."""
+        """Run ``call`` on the thread, after earlier calls; never if the thread has ended."""
         self._calls.append(call)
         self._ring()
 
@@ -76,25 +76,25 @@ class IoThread:
         self.run_soon(lambda: heapq.heappush(self._timers, timer))
 
     def add_check(self, check: Check) -> None:
-        """Call ``check`` at the moments that :meth:`check_at` names and that it asks for itself."""
+        """Call ``check`` at the times of :meth:`check_at`, and at those that it returns."""
         with self._lock:
             self._checks.add(check)
 
     def remove_check(self, check: Check) -> None:
-        """Call ``check`` no more, from the next round on."""
+        """Stop calling ``check``, from the next round on."""
         with self._lock:
             self._checks.discard(check)
 
     def check_at(self, moment: float) -> None:
-        """Run all checks at ``moment`` (monotonic, s), or before. What is to be found must be in place already."""
+        """Run all checks at ``moment`` (monotonic seconds) or before. Call this after adding what they look for."""
         if moment >= self._next_check:
-            return  # a check that runs now would have reset it before it looked
+            return  # a check resets it before it looks, so none is missed
         with self._lock:
             self._next_check = min(self._next_check, moment)
         self._ring()
 
     def watch(self, descriptor: int, events: int, ready: Ready) -> None:
-        """Call ``ready`` when one of ``events`` comes, in place of what was called for this descriptor before."""
+        """Call ``ready`` on one of ``events``; replaces an earlier callback for the descriptor."""
         if descriptor in self._ready:
             self._poll.modify(descriptor, events)
         else:
@@ -102,14 +102,14 @@ class IoThread:
         self._ready[descriptor] = ready
 
     def forget(self, descriptor: int) -> None:
-        """Watch a descriptor no more. Call it before the descriptor is closed."""
+        """Stop watching a descriptor. Call it before closing the descriptor."""
         if self._ready.pop(descriptor, None) is not None:
             self._poll.unregister(descriptor)
 
     def leave_to_parent(self) -> None:
         """In a forked child: close the copies of the descriptors, so that connections end with the parent.
 
-        A thread that has ended has none: the number of its bell may be that of a file of the child.
+        Not after the thread has ended, when their numbers may be those of other files.
         """
         global _shared
         if _shared is self:
@@ -120,7 +120,7 @@ class IoThread:
         self._ready.clear()
 
     def end(self) -> None:
-        """End the thread; it closes what it waits with."""
+        """End the thread, which closes its descriptors."""
         self.run_soon(self._stop)
         if not self.is_here:
             self._thread.join()
@@ -171,7 +171,7 @@ class IoThread:
 
 
 def _safely(call: Callable[..., float | None], *arguments: float) -> float | None:
-    """Return what ``call`` returns; an exception of one connection must not end the thread of all of them."""
+    """Run ``call`` and log its exception, because one connection must not end the thread of all."""
     try:
         return call(*arguments)
     except Exception:  # noqa: BLE001 - it is logged
@@ -183,7 +183,7 @@ _shared: IoThread | None = None
 
 
 def acquire() -> IoThread:
-    """Return the I/O thread of this process, for a user that gives it back with :func:`release`."""
+    """Return the I/O thread of this process. Call :func:`release` afterwards."""
     global _shared
     with fork.held_off:
         if _shared is None:
@@ -194,7 +194,7 @@ def acquire() -> IoThread:
 
 
 def release(io: IoThread) -> None:
-    """Give the I/O thread back. The last user ends it, and waits until it has ended."""
+    """Give the I/O thread back. The last user ends it and waits for its end."""
     global _shared
     with fork.held_off:
         io.users -= 1

@@ -1,4 +1,4 @@
-"""Signing: how a request shows whose it is, to brokers with ``aclEnable``. [AclClientRPCHook]"""
+"""Signing: signs requests for brokers with ``aclEnable``. [AclClientRPCHook]"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rmqclient.remoting.signature import signature_of
 
 
 def sign(asked: Frame, keys: Keys) -> None:
-    """Sign a request, again if it was signed before."""
+    """Sign a request, replacing an earlier signature."""
     fields = asked.fields
     fields["AccessKey"] = keys.access_key
     if keys.security_token:

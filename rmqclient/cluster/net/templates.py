@@ -1,4 +1,4 @@
-"""Templates: requests of which only some numbers change, and which are written millions of times."""
+"""Templates: fast encoding of requests that differ only in some numbers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from rmqclient.cluster.net.signing import sign
 from rmqclient.remoting.frame import Frame, encode
 
 Write: TypeAlias = Callable[..., bytes]
-"""Gets the opaque of a request and the numbers of its fields; returns its frame."""
+"""Gets the opaque of a request and the values of the varying fields; returns its frame."""
 
 _PREFIX: Final = Struct(">ii")
 
 
 def template_of(asked: Frame, fields: Sequence[str], keys: Keys | None) -> Write:
-    """Return what writes this request, without a body, with other numbers in these fields; signed if there are keys."""
+    """Return an encoder of this request, without a body, for varying ``fields``; it signs if there are keys."""
     return _plain(asked, fields) if keys is None else _signed(asked, fields, keys)
 
 
 def _plain(asked: Frame, fields: Sequence[str]) -> Write:
-    """Let the header be formatted: its texts stay, and with them whatever they have in them."""
+    """Return an encoder that formats a fixed header."""
     texts = {name.replace("%", "%%"): text.replace("%", "%%") for name, text in asked.fields.items()}
     frame = encode(Frame(asked.code, texts | dict.fromkeys(fields, "%d")))
     form = frame[_PREFIX.size :].replace(b'"opaque":0', b'"opaque":%d', 1)

@@ -1,9 +1,9 @@
 """TLS: the layer between a connection's frames and its socket. [TlsHelper]
 
-RocketMQ's name servers and brokers take TLS and plain connections on one port, and tell them apart by the first byte.
-Its clients, with ``tls.test.mode.enable`` as it stands, take every certificate; so does this one without a CA file.
-With one, the certificate must be signed by it; the name of the host is checked only on demand, because certificates of
-brokers rarely name the addresses that brokers register.
+RocketMQ's name servers and brokers accept TLS and plain connections on one port, and tell them apart by the first byte.
+Its clients accept any certificate by the default of ``tls.test.mode.enable``; so does this one without a CA file. With
+one, it must have signed the certificate. The host name is checked only on demand, because brokers' certificates rarely
+have the addresses that brokers register.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmqclient.errors import InvalidURL
 
 
 def context_of(options: TlsOptions) -> ssl.SSLContext:
-    """Return how TLS is spoken. Raises InvalidURL when a file has no certificates or no key in it."""
+    """Return the TLS context. Raises InvalidURL if a file has no certificates or no key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if options.ca_file else ssl.CERT_NONE
@@ -42,7 +42,7 @@ class TlsLayer:
         self._lock = threading.Lock()  # an SSL object is for one thread at a time
 
     def handshake(self, received: bytes) -> tuple[bool, bytes]:
-        """Take what came from the peer; return whether both sides agree, and what to send. Raises ``ssl.SSLError``."""
+        """Take bytes of the peer; return whether the handshake is done, and bytes to send. Raises ``ssl.SSLError``."""
         self._incoming.write(received)
         try:
             self._tls.do_handshake()
@@ -51,14 +51,14 @@ class TlsLayer:
         return True, self._outgoing.read()
 
     def wrap(self, data: bytes) -> bytes:
-        """Return what to send for ``data``. Raises ``ssl.SSLError``."""
+        """Return ``data`` encrypted. Raises ``ssl.SSLError``."""
         with self._lock:
             if data:
                 self._tls.write(data)
             return self._outgoing.read()
 
     def unwrap(self, received: bytes) -> bytes:
-        """Return the data that ``received`` completes; empty when there is none yet. Raises ``ssl.SSLError``."""
+        """Return the data that ``received`` completes; may be empty. Raises ``ssl.SSLError``."""
         parts: list[bytes] = []
         with self._lock:
             self._incoming.write(received)
@@ -71,5 +71,5 @@ class TlsLayer:
 
     @property
     def has_more_to_send(self) -> bool:
-        """Whether the layer itself has something for the peer, such as a new key."""
+        """Whether the layer has bytes of its own for the peer, such as a new key."""
         return self._outgoing.pending > 0

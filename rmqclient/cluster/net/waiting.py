@@ -1,4 +1,4 @@
-"""Waiting: a request of this client that has no answer yet, and a thread that waits for one."""
+"""Waiting: requests without an answer yet, and threads that wait for one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 
 Done: TypeAlias = Callable[[Frame | QueueError], None]
-"""Gets the answer, or why there is none; runs on the I/O thread and must not block."""
+"""Gets the answer or the error. Runs on the I/O thread and must not block."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """A request that waits for its answer. Times are monotonic, s."""
+    """A request that waits for its answer. Times are in monotonic seconds."""
 
     code: int
     done: Done
@@ -26,12 +26,12 @@ class Waiting:
 
     @property
     def name(self) -> str:
-        """The name of the request, or its number."""
+        """The name of the request's code, or its number."""
         return RequestCode(self.code).name if self.code in RequestCode._value2member_map_ else str(self.code)
 
 
 class Answered:
-    """Where one thread waits for one answer."""
+    """Lets one thread wait for one answer."""
 
     __slots__ = ("_answer", "_lock")
 
@@ -41,16 +41,16 @@ class Answered:
         self._lock.acquire()
 
     def __call__(self, answer: Frame | QueueError) -> None:
-        """Take the answer; for the I/O thread."""
+        """Take the answer. For the I/O thread."""
         self._answer = answer
         self._lock.release()
 
     def wait(self, timeout_s: float = -1) -> bool:
-        """Wait for the answer, without end by default; False when the time is over."""
+        """Wait for the answer, by default without a limit; False at the time-out."""
         return self._lock.acquire(timeout=timeout_s)
 
     def result(self) -> Frame:
-        """Return the answer that came, or raise why there is none."""
+        """Return the answer, or raise the error."""
         assert self._answer is not None
         if isinstance(self._answer, QueueError):
             raise self._answer
@@ -58,5 +58,5 @@ class Answered:
 
 
 def again(error: QueueError) -> QueueError:
-    """Return a copy: each waiting thread raises its own, with its own traceback."""
+    """Return a copy, so that each waiting thread raises its own exception with its own traceback."""
     return type(error)(*error.args)

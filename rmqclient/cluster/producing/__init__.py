@@ -1,1 +1,1 @@
-"""Producing: what the producers of one client share: senders, transactions with their questions, and pushed replies."""
+"""Producing: senders, transactions and replies of the producers of one client."""

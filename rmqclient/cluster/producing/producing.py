@@ -1,4 +1,4 @@
-"""Producing: what the producers of one client share, and what each of them gets."""
+"""Producing: state that the producers of one client share, and the parts that each of them gets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Producing:
         self._pushes = Pushes(client)
 
     def sender(self, group: str) -> ClusterSender:
-        """Return what sends the messages of one producer of a group."""
+        """Return a sender for one producer of a group."""
         return ClusterSender(self._client, self._groups, group, self._config)
 
     def transactions(self, group: str) -> ClusterTransactions:
-        """Return what decides the transactions of a producer group."""
+        """Return the transactions of a producer group."""
         return ClusterTransactions(self._client, self._groups, self._questions, group)
 
     def replies(self) -> ClusterReplies:
-        """Return what takes the replies to the requests of one producer."""
+        """Return the replies to one producer's requests."""
         return ClusterReplies(self._client, self._groups, self._pushes)
 
     def reply_sender(self) -> ClusterReplySender:
-        """Return what sends replies."""
+        """Return a sender of replies."""
         return ClusterReplySender(self._client)

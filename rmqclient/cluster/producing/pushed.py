@@ -1,7 +1,7 @@
-"""Pushed: a reply as request 326 brings it, turned into the message that it is.
+"""Pushed: converts a reply in a request 326 to a message.
 
-The header has the fields of a send, and the times and hosts of the record. The record is written here as a broker
-would have stored it, so that the kernel reads it like every other message.
+The header has the fields of a send, and the times and hosts of the record. This writes the record as a broker would
+store it, so that the kernel can read it like any other message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _record(fields: dict[str, Any], body: bytes) -> bytes:
 
 
 def _host(text: str) -> bytes:
-    """Return ``ip:port`` as a record has it: 4 or 16 bytes, and the port in 4."""
+    """Return ``ip:port`` in the form of records: 4 or 16 bytes, and the port as 4."""
     host, _, port = text.lstrip("/").rpartition(":")
     try:
         return ipaddress.ip_address(host.strip("[]")).packed + int(port).to_bytes(4, "big")

@@ -1,8 +1,8 @@
-"""Replies: request 325 gives a reply to a broker, which pushes it to the requester by request 326.
+"""Replies: a replier sends request 325 to a broker, which pushes the reply to the requester by request 326.
 
-The broker finds the requester by ``REPLY_TO_CLIENT`` among the producers that are connected to it, so a requester is
-known to every broker of the cluster, and a reply goes first to the broker that had the request. The broker keeps the
-reply in ``<cluster>_REPLY_TOPIC`` whether it finds the requester or not (ReplyMessageProcessor).
+The broker finds the requester by ``REPLY_TO_CLIENT`` among its connected producers. So a requester connects to every
+broker of the cluster, and a reply goes first to the broker of the request. The broker keeps the reply in
+``<cluster>_REPLY_TOPIC`` in any case (ReplyMessageProcessor).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
 from rmqclient.store.threads.logs import Log
 
 _MOST_KEPT: Final = 10_000
-"""Replies that wait for a requester; all requesters of a client get all replies, also those that ask nothing now."""
+"""Replies that wait in one requester, at most. All requesters of a client get all replies, even idle ones."""
 
 _log = Log(__name__)
 
 
 class Pushes:
-    """The replies that brokers push to one client, given to all of its requesters: each knows which are its own."""
+    """Passes the replies pushed to one client to all of its requesters; each knows its own."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -43,13 +43,13 @@ class Pushes:
         self._requesters: list[ClusterReplies] = []
 
     def add(self, requester: ClusterReplies) -> None:
-        """Give a requester the replies that come from now on."""
+        """Pass replies to a requester from now on."""
         self._client.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
         with self._changing:
             self._requesters.append(requester)
 
     def remove(self, requester: ClusterReplies) -> None:
-        """Give a requester no more replies."""
+        """Stop passing replies to a requester."""
         with self._changing:
             self._requesters.remove(requester)
 
@@ -77,7 +77,7 @@ class ClusterReplies:
         self._leave: Callable[[], None] | None = None
 
     def open(self) -> Mapping[str, str]:
-        """Become known to every broker of the cluster. Raises as a send."""
+        """Connect to every broker of the cluster. Raises as a send."""
         with self._changing:
             if self._leave is None:
                 self._pushes.add(self)
@@ -87,16 +87,16 @@ class ClusterReplies:
         return {}
 
     def came(self, reply: ReceivedMessage) -> None:
-        """Take a reply that was pushed."""
+        """Take a pushed reply."""
         self._come.append(reply)
         self.bell.ring()
 
     def skip(self) -> None:
-        """Leave out the replies that have come until now."""
+        """Drop the replies that have come until now."""
         self._come.clear()
 
     def take(self) -> Sequence[ReceivedMessage]:
-        """Return replies that have come; none when all were returned."""
+        """Return new replies; may be empty."""
         come: list[ReceivedMessage] = []
         while self._come:
             come.append(self._come.popleft())
@@ -106,7 +106,7 @@ class ClusterReplies:
         """Do nothing: every push rings the bell."""
 
     def close(self) -> None:
-        """Take no more replies. Closing twice does nothing."""
+        """Stop taking replies. Closing twice does nothing."""
         with self._changing:
             leave, self._leave = self._leave, None
         if leave is not None:
@@ -114,7 +114,7 @@ class ClusterReplies:
             leave()
 
     def _know_brokers(self, cluster: str) -> None:
-        """Ask for a route with every broker of a cluster: heartbeats go to the brokers of known routes."""
+        """Ask for a route with every broker of a cluster, because heartbeats go to the brokers of known routes."""
         try:
             self._client.routes.of(cluster + REPLY_SUFFIX)
         except UnknownTopic:
@@ -123,7 +123,7 @@ class ClusterReplies:
 
 
 class ClusterReplySender:
-    """Sends replies; safe for threads."""
+    """Sends replies. Safe for threads."""
 
     waits = True
 
@@ -132,9 +132,9 @@ class ClusterReplySender:
         self._group = client.url.wrap(PRODUCER_GROUP)
 
     def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
-        """Send the reply to a request: to the broker that had the request, or another one if that cannot be reached.
+        """Send a reply to the broker of its request, or to another one if that cannot be reached.
 
-        A requester that is gone is no error: the broker keeps the reply, and a line is logged.
+        If the requester is gone, the broker keeps the reply; that is logged and is not an error.
         """
         del client_id  # the broker reads it from the properties
         message = encoded(Message(reply.topic, reply.body, properties=reply.properties))
@@ -154,7 +154,7 @@ class ClusterReplySender:
         raise failure or UnknownTopic(f"no broker has topic {message.topic!r}, so no reply can be sent")
 
     def _queues(self, topic: str, first: str) -> list[MessageQueue]:
-        """Return the queue of the reply topic on each master, that of the first broker before the others."""
+        """Return the queue of the reply topic on each master, beginning with broker ``first``."""
         masters = self._client.routes.masters()
         names = sorted(masters, key=lambda name: (name != first, name))
         return [MessageQueue(topic, 0, name) for name in names]

@@ -1,12 +1,12 @@
-"""Transactions: half messages are decided by request 37, and brokers ask about undecided ones by request 39.
+"""Transactions: decisions about half messages (request 37), and brokers' checks of undecided ones (request 39).
 
-RocketMQ's clients send 37 without waiting for an answer. Here the producer waits: a decision that has returned is done,
-and one that failed raises. A decision is sent once only, because a broker that has carried it out would do so again;
-after a time-out the broker asks, if the decision did not arrive (EndTransactionProcessor).
+RocketMQ's clients send 37 without waiting for an answer. Here the producer waits, so a decision that returns is done,
+and a failed one raises. A decision is sent only once, because a broker that has it would carry it out again; if it did
+not arrive, the broker asks later (EndTransactionProcessor).
 
-A question comes to one member of the producer group, which answers with another request 37. If it does not answer, the
-broker asks again, possibly another member. A 5.x broker may ask about what was decided up to three seconds ago, because
-it notes decisions in batches: the producer that decided does not answer such a question.
+A broker sends the check to one member of the producer group, which answers with another request 37. Without an answer
+the broker asks again, possibly another member. A 5.x broker may ask up to three seconds after a decision, because it
+writes decisions in batches; the producer that decided does not answer such a check.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _COMMIT: Final = 0x8
 _ROLLBACK: Final = 0xC
 """[MessageSysFlag.TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE]"""
 _MOST_HELD: Final = 2_000
-"""Questions that wait for ``ask``; the broker repeats those that find no room. [checkRequestHoldMax]"""
+"""Checks that wait for ``ask``, at most; the broker repeats the others. [checkRequestHoldMax]"""
 _DECIDED_FOR_S: Final = 30.0
-"""How long a decision is remembered. [transactionOpBatchInterval]"""
+"""Seconds for which a decision is remembered. [transactionOpBatchInterval]"""
 
 
 class _Question(NamedTuple):
@@ -47,7 +47,7 @@ class _Question(NamedTuple):
 
 
 class Questions:
-    """The questions of all brokers to one client, given to those of its producers that answer for the group."""
+    """Passes brokers' checks to those producers of one client that answer for the group."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -55,13 +55,13 @@ class Questions:
         self._changing = threading.Lock()
 
     def listen(self, group: str, listener: Callable[[_Question], None]) -> None:
-        """Give ``listener`` the questions about a group, by its name on the wire."""
+        """Pass the checks of a group, by its name on the wire, to ``listener``."""
         self._client.on(RequestCode.CHECK_TRANSACTION_STATE, self._take)
         with self._changing:
             self._listeners.setdefault(group, []).append(listener)
 
     def stop(self, group: str, listener: Callable[[_Question], None]) -> None:
-        """Give ``listener`` no more questions."""
+        """Stop passing checks to ``listener``."""
         with self._changing:
             listeners = self._listeners.get(group, [])
             if listener in listeners:
@@ -75,7 +75,7 @@ class Questions:
 
 
 class ClusterTransactions:
-    """The transactions of one producer group; safe for threads."""
+    """The transactions of one producer group. Safe for threads."""
 
     def __init__(self, client: ClusterClient, groups: ProducerGroups, questions: Questions, group: str) -> None:
         self._client = client
@@ -84,7 +84,7 @@ class ClusterTransactions:
         self._group = client.url.wrap(group)
         self._remembering = threading.Lock()
         self._decided: dict[str, float] = {}
-        """When each message was decided here, on the monotonic clock, the oldest first."""
+        """Message → monotonic seconds of the decision made here, the oldest first."""
         self._waiting: queues.Queue[_Question | None] = queues.Queue(_MOST_HELD)
         self._thread: threading.Thread | None = None
         self._leave: Callable[[], None] | None = None
@@ -92,10 +92,10 @@ class ClusterTransactions:
         self.check_usable = client.check_usable
 
     def decide(self, half: SendResult, *, commit: bool) -> None:
-        """Commit a half message or roll it back; a broker does not say where the committed message stands.
+        """Commit a half message or roll it back. A broker does not return the committed message's offset.
 
-        Raises RequestTimedOut and ConnectionLost, after which the decision may be carried out or not; the AnswerError
-        of a broker that does not have the half message any more; BrokerUnreachable.
+        Raises RequestTimedOut and ConnectionLost, after which the decision may or may not have been carried out; the
+        AnswerError of a broker that no longer has the half message; BrokerUnreachable.
         """
         self._client.call(
             self._client.routes.address(half.queue.broker_name),
@@ -114,7 +114,7 @@ class ClusterTransactions:
             self._remember(half.message_id)
 
     def answer(self, ask: Ask, client_id: str | None) -> None:
-        """Call ``ask`` in a thread of its own for half messages that brokers ask about. The client has its id."""
+        """Call ``ask`` on a thread of its own for half messages that brokers check. ``client_id`` is not used."""
         del client_id
         self._leave = self._groups.join(self._group)
         self._thread = GuardedThread(target=self._run, args=(ask,), name="rmq-check")
@@ -122,7 +122,7 @@ class ClusterTransactions:
         self._questions.listen(self._group, self._take)
 
     def close(self) -> None:
-        """End the questions. Closing twice does nothing."""
+        """Stop answering checks. Closing twice does nothing."""
         if self._thread is None or self._leave is None or self._closed.is_set():
             return
         self._questions.stop(self._group, self._take)
@@ -142,7 +142,7 @@ class ClusterTransactions:
         while (question := self._waiting.get()) is not None and not self._closed.is_set():
             try:
                 self._answer(question, ask)
-            except Exception:  # noqa: BLE001 - the broker asks again, and the other questions go on
+            except Exception:  # noqa: BLE001 - the broker asks again, and other checks must continue
                 _log.exception("a question about message %s was not answered", question.half.message_id)
 
     def _answer(self, question: _Question, ask: Ask) -> None:
@@ -155,7 +155,7 @@ class ClusterTransactions:
         with self._remembering:
             self._decided[message_id] = now
             for oldest, decided_at in list(itertools.islice(self._decided.items(), 2)):
-                if decided_at + _DECIDED_FOR_S < now:  # two for each that comes, so they get fewer
+                if decided_at + _DECIDED_FOR_S < now:  # remove up to two for each new one, so that the table shrinks
                     del self._decided[oldest]
 
     def _tell(self, question: _Question, *, commit: bool) -> None:

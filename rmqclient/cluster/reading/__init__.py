@@ -1,1 +1,1 @@
-"""Reading: what a cluster tells to whoever is no member of a group: topics, messages, positions of groups."""
+"""Reading: requests without being a member of a group: topics, messages, progress of groups."""

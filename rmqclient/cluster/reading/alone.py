@@ -1,9 +1,9 @@
-"""Alone: one process at a time does what has a name, by locks at the brokers.
+"""Alone: a named mutex between processes, by locks at the brokers.
 
-A broker gives the lock of a queue of a group to one client at a time (LOCK_BATCH_MQ), for 60 s from the last renewal.
-It does not look whether there are such a group and such a queue. So the name stands as the topic, and the lock counts
-that every reachable master gives. Two processes that reach a common broker exclude each other. When no broker is
-reached by both, or when the holder is stopped for a minute, two processes may be at work: who uses this must bear it.
+A broker gives the lock of a group's queue to one client at a time (LOCK_BATCH_MQ), until 60 s after the last renewal.
+It does not check whether the group and the queue exist. So the name is used as the topic, and a process must get the
+lock of every reachable master. Two processes that reach a common broker exclude each other. If they reach no common
+broker, or if the holder is stopped for a minute, both may hold the mutex: the caller must tolerate that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class Alone:
-    """The names of one client; safe for threads."""
+    """The named mutexes of one client. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -33,9 +33,9 @@ class Alone:
 
     @contextmanager
     def keep_others_out(self, name: str, timeout_s: float) -> Iterator[None]:
-        """Keep every other process, and the other threads of this client, from a name until the block ends.
+        """Hold a mutex against other processes, and other threads of this client, until the block ends.
 
-        Raises StoreBusy after ``timeout_s``, BrokerUnreachable when no master answers.
+        Raises StoreBusy after ``timeout_s``, BrokerUnreachable if no master answers.
         """
         here = self._here.setdefault(name, threading.Lock())
         if not here.acquire(timeout=timeout_s):
@@ -65,7 +65,7 @@ class Alone:
             time.sleep(_LOOK_EVERY_S)
 
     def _tried(self, name: str) -> tuple[list[MessageQueue], bool]:
-        """Lock the name at each master in turn; return where that succeeded, and whether another client holds it."""
+        """Lock the name at each master; return the locks obtained, and whether another client holds one."""
         mine: list[MessageQueue] = []
         for broker_name in self._client.routes.masters():
             queue = MessageQueue(name, 0, broker_name)
@@ -77,7 +77,7 @@ class Alone:
 
     def _unlock(self, queues: list[MessageQueue]) -> None:
         for queue in queues:
-            with suppress(QueueError):  # the broker forgets it after 60 s
+            with suppress(QueueError):  # the lock expires after 60 s
                 self._locks.unlock(queue)
 
     def _renew_later(self, queues: list[MessageQueue], ended: threading.Event) -> None:

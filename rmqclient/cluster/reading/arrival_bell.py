@@ -1,7 +1,7 @@
 """Arrival bell: rings when a message comes to one of some queues of a cluster.
 
-While a thread waits, each queue has a pull that its broker keeps until a message comes (a long poll). The answer rings
-the bell and is thrown away: whoever was woken reads for itself.
+While a thread waits, each queue has a long poll, which its broker holds until a message comes. The answer rings the
+bell and is dropped: the woken thread reads the queue itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEOUT_S: Final = 20.0
 
 
 class ArrivalBell(ThreadBell):
-    """Wakes the threads that wait for the messages of some queues; safe for threads."""
+    """Wakes threads that wait for messages of some queues. Safe for threads."""
 
     lane = 0
 
@@ -33,20 +33,20 @@ class ArrivalBell(ThreadBell):
         self._queues = queues
         self._armed: tuple[MessageQueue, ...] = ()
         self._polled: dict[MessageQueue, int] = {}
-        """The queues whose broker keeps a pull, and the offset that it waits for."""
+        """Queue with a long poll under way → the offset of the poll."""
         self._lock = threading.Lock()
 
     def arm(self, *queues: MessageQueue) -> int:
         """Let the next message of these queues ring; return :meth:`heard`.
 
-        It asks nothing yet: a wait asks for messages above the end that the queue had when it was read last.
+        It sends nothing: :meth:`wait` polls from the end of each queue at its last read.
         """
         self._armed = queues
         return self.heard()
 
     def wait(self, heard: int, timeout_s: float) -> None:
         """Sleep until the bell rings, at most ``timeout_s`` seconds; return at once if it rang since ``heard``."""
-        with suppress(QueueError):  # whoever is woken by the time-out reads, and gets the error
+        with suppress(QueueError):  # the read after the time-out will raise the error
             for queue in self._armed:
                 self._poll(queue)
         super().wait(heard, timeout_s)
@@ -62,7 +62,7 @@ class ArrivalBell(ThreadBell):
         self._client.submit(address, asked, lambda answer: self._answered(queue, end, answer), _TIMEOUT_S)
 
     def _answered(self, queue: MessageQueue, end: int, answer: Frame | QueueError) -> None:
-        """Ring for a message, and let the next wait ask again. Runs on the I/O thread."""
+        """Ring for a message, and let the next wait poll again. Runs on the I/O thread."""
         with self._lock:
             if self._polled.get(queue) == end:
                 del self._polled[queue]

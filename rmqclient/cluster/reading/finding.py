@@ -1,7 +1,7 @@
 """Finding: messages by their keys and ids, from the indexes of all brokers.
 
-Each broker has an index of its own messages, which follows its log by some milliseconds. An index has hashes of keys,
-so a broker may give messages that have another key; they are passed over here. [QueryMessageProcessor, IndexService]
+Each broker has an index of its own messages, some milliseconds behind its log. An index has hashes of keys, so a broker
+may return messages with another key, which are dropped here. [QueryMessageProcessor, IndexService]
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LOOK_EVERY_S: Final = 0.01
 
 
 class Finding:
-    """Finds messages of one cluster; safe for threads."""
+    """Finds messages of one cluster. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
     def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages of a topic that have a key or unique key, the newest first, at most 64.
+        """Return up to ``limit`` messages of a topic with a key or unique key, the newest first; at most 64.
 
-        Empty for a topic that does not exist. Raises as a call to any of its brokers.
+        Empty for a missing topic. Raises as a call to any of its brokers.
         """
         try:
             brokers = self._client.routes.of(topic).brokers
@@ -55,7 +55,7 @@ class Finding:
         return sorted(has_key, key=lambda message: message.store_timestamp, reverse=True)[:limit]
 
     def by_offset_id(self, message_id: str) -> ReceivedMessage | None:
-        """Return the message at a place in a broker's log; None if the id names no broker of this cluster."""
+        """Return the message with an offset message id; None if the id's broker is not of this cluster."""
         try:
             place = parse_offset_id(message_id)
         except ValueError:
@@ -69,7 +69,7 @@ class Finding:
         return None
 
     def settle(self) -> None:
-        """Return when the index of every master has what was in its log when this was called.
+        """Wait until the index of every master has all messages that its log has now.
 
         Raises StoreBusy after 5 s.
         """
@@ -83,7 +83,7 @@ class Finding:
                 time.sleep(_LOOK_EVERY_S)
 
     def begin_ms(self) -> int | None:
-        """Return since when every master has its messages, if one has removed some; None if none has."""
+        """Return the time since which every master has all messages; None if none were removed."""
         begins = []
         for address in self._client.routes.masters().values():
             info = runtime_info(self._client, address)

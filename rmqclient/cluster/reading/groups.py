@@ -1,7 +1,7 @@
-"""Groups, as an onlooker sees them: where they stand in their queues, who is in them, and moving them.
+"""Groups: progress and members of groups, and moving groups, for callers that are not members.
 
-Each broker keeps the offsets of the groups in its own queues, and knows the members by their heartbeats. Which member
-has which queue, only the members know: a broker passes the question on to them. [AdminBrokerProcessor]
+Each broker has the offsets of groups in its own queues, and knows the members from heartbeats. Only the members know
+the owners of queues; a broker forwards the question to them. [AdminBrokerProcessor]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ANY_CODE: Final = range(1, 256)
 
 
 class Groups:
-    """The groups of one cluster. Names are those of the application; safe for threads."""
+    """The groups of one cluster, by the application's names. Safe for threads."""
 
     def __init__(self, client: ClusterClient, queues: Queues) -> None:
         self._client = client
@@ -42,15 +42,15 @@ class Groups:
         self._url = client.url
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where a group goes on in a queue; None when it never committed there. Raises UnknownTopic."""
+        """Return a group's offset in a queue; None if it never committed there. Raises UnknownTopic."""
         self._queues.check(queue)
         offset = committed_offset(self._client, self._url.wrap(group), queue)
         if offset == 0 and (group, queue) not in self._offsets_at(queue.broker_name):
-            return None  # 4.9 answers 0 for a group that it does not know, too
+            return None  # 4.9 answers 0 for an unknown group, too
         return offset
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Set where a group goes on in a queue. Raises QueueOwned while members of the group consume the topic."""
+        """Set a group's offset in a queue. Raises QueueOwned while members of the group consume the topic."""
         self._queues.check(queue)
         for member in self.members(group):
             if member.topic == queue.topic:
@@ -61,10 +61,10 @@ class Groups:
         self._commit(group, queue, offset)
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], at_ms: int | None) -> None:
-        """Move groups in queues. Members that run are told by the brokers.
+        """Move groups in queues. Brokers tell running members.
 
-        Raises NotOnCluster when members run and a broker is older than 5.0, unless all queues of a topic go to the time
-        ``at_ms``, 0 for their begin, -1 for their end. Nothing was moved then.
+        Raises NotOnCluster and moves nothing if members run and a broker is older than 5.0, unless all queues of a
+        topic move to the time ``at_ms``: 0 for their begin, -1 for their end.
         """
         moved: dict[tuple[str, str], dict[MessageQueue, int]] = defaultdict(dict)
         for (group, queue), offset in offsets.items():
@@ -100,7 +100,7 @@ class Groups:
         return summaries(queues, members)
 
     def members(self, group: str | None) -> list[MemberInfo]:
-        """Return the members of a group by the heartbeats that brokers have, or the members of every group."""
+        """Return the members of a group, or of every group, from brokers."""
         if group is not None:
             return self._members_of(group)
         names = {name for broker_name in self._masters() for name in self._known_at(broker_name)}
@@ -117,16 +117,16 @@ class Groups:
         return [found[each] for each in sorted(found)]
 
     def _members_in(self, group: str, connection: Any) -> list[MemberInfo]:
-        """Return the members of a ConsumerConnection, one for each topic, that of the group's retries among them."""
+        """Return the members of a ConsumerConnection, one for each topic, including the retry topic."""
         table = connection.get("subscriptionTable") or {}
         wanted = {self._url.unwrap(topic): str(each.get("subString", "")) for topic, each in table.items()}
         clients = {str(each["clientId"]) for each in connection.get("connectionSet") or ()}
         return [_member(group, topic, client, text) for client in clients for topic, text in wanted.items()]
 
     def _begun(self, group: str, members: list[MemberInfo]) -> dict[tuple[str, MessageQueue], int]:
-        """Return the oldest offset of each queue of the members' topics: where a group without an offset begins.
+        """Return the oldest offset of each queue of the members' topics, where a group without an offset begins.
 
-        The retry topic may not be there yet.
+        The retry topic may not exist yet.
         """
         topics = {member.topic for member in members}
         queues = [queue for topic in topics for queue in self._queues_of(topic)]
@@ -140,7 +140,7 @@ class Groups:
         }
 
     def _offsets_at(self, broker_name: str) -> dict[tuple[str, MessageQueue], int]:
-        """Return all offsets that a broker keeps, by group and queue, of this namespace."""
+        """Return a broker's offsets in this namespace, by group and queue."""
         answer = self._client.call(
             self._client.routes.address(broker_name), request(RequestCode.GET_ALL_CONSUMER_OFFSET)
         )
@@ -155,7 +155,7 @@ class Groups:
         return found
 
     def _known_at(self, broker_name: str) -> list[str]:
-        """Return the groups that a broker knows, by its own settings for them."""
+        """Return the groups for which a broker has settings."""
         answer = self._client.call(
             self._client.routes.address(broker_name), request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
@@ -164,7 +164,7 @@ class Groups:
         return [self._url.unwrap(name) for name in names if name and self._is_named_here(None, name)]
 
     def _is_named_here(self, topic: str | None, group: str) -> bool:
-        """Whether names on the wire are of the namespace of the URL."""
+        """Whether names on the wire are in the URL's namespace."""
         here = [name for name in (topic, group) if name is not None]
         return all(self._url.wrap(self._url.unwrap(name)) == name for name in here)
 
@@ -172,7 +172,7 @@ class Groups:
         return queue in self._queues_of(queue.topic)
 
     def _queues_of(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic; none of a topic that is not there."""
+        """Return the queues of a topic; empty for a missing one."""
         try:
             return self._client.routes.read_queues(topic)
         except UnknownTopic:
@@ -182,7 +182,7 @@ class Groups:
         at_brokers = BrokerOffsets(self._client, self._url.wrap(group))
         try:
             at_brokers.commit(queue, offset)
-        except GroupNotFound:  # a 5.x broker learns of a group by a pull or a heartbeat
+        except GroupNotFound:  # a 5.x broker knows a group only after a pull or a heartbeat
             address = self._client.routes.read_address(queue.broker_name)
             pull = self._queues.pull(queue, 0, 1, group=self._url.wrap(group))
             self._client.call(address, pull, also=_ANY_CODE)
@@ -212,7 +212,7 @@ class Groups:
         at_ms: int | None,
         versions: Mapping[str, int],
     ) -> None:
-        """Let the brokers move the members that run."""
+        """Let the brokers move running members."""
         named = {"topic": self._url.wrap(topic), "group": self._url.wrap(group), "isForce": True}
         for broker_name in {queue.broker_name for queue in targets}:
             address = self._client.routes.address(broker_name)
@@ -220,7 +220,7 @@ class Groups:
                 known = self._offsets_at(broker_name)
                 for queue, offset in targets.items():
                     if queue.broker_name == broker_name and (group, queue) not in known:
-                        self._commit(group, queue, offset)  # or the broker says that there is no such group
+                        self._commit(group, queue, offset)  # or the broker answers that the group does not exist
                 self._invoke(address, timestamp=at_ms, **named)
                 continue
             for queue, offset in targets.items():

@@ -1,12 +1,12 @@
-"""Open transactions of a cluster, from the topics in which brokers keep half messages and what was decided.
+"""Open transactions of a cluster, from the brokers' topics of half messages and of operations (decisions).
 
-Each master has a queue of each. The transaction service of a broker reads both as the group ``CID_RMQ_SYS_TRANS``, so
-its offsets say from where on half messages and operations are of interest. A half message is open when no operation
-names its offset. A broker that asks about it stores it again behind the others, and the last one counts.
+Each master has a queue of both. A broker's transaction service reads them as the group ``CID_RMQ_SYS_TRANS``; the scan
+begins at that group's offsets. A half message is open if no operation names its offset. After a check the broker stores
+it again at the end of the queue, and the last copy counts.
 
-A 4.9 broker lets nobody pull operations, so they are looked up one by one (requests 321 and 33). A 5.x broker writes
-operations every three seconds, and may store a half message again meanwhile: what was decided just now can look open
-(transactionOpBatchInterval). So a message that already stands in its own topic is left out here.
+A 4.9 broker does not allow pulls of operations, so they are looked up one by one (requests 321 and 33). A 5.x broker
+writes operations every three seconds, and may store a half message again before that, so a recent decision can look
+open (transactionOpBatchInterval). So a message that already stands in its target topic is left out.
 [TransactionalMessageServiceImpl, TransactionalMessageBridge]
 """
 
@@ -42,7 +42,7 @@ _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 
 
 class OpenTransactions:
-    """The undecided transactions of one cluster; safe for threads."""
+    """The undecided transactions of one cluster. Safe for threads."""
 
     def __init__(self, client: ClusterClient, queues: Queues, finding: Finding) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class OpenTransactions:
         self._finding = finding
 
     def all(self) -> Iterator[OpenTransaction]:
-        """Yield them: first those about which brokers have stopped asking, then the others."""
+        """Yield the open transactions: first those that brokers no longer check, then the others."""
         for message in self._read_all(_GIVEN_UP_TOPIC):
             yield from self._opened(message, given_up=True)
         for queue in self._queues_of(HALF_TOPIC):
@@ -60,7 +60,7 @@ class OpenTransactions:
     def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
         """Commit one or roll it back, as its producer would.
 
-        Raises NotOnCluster for one that a broker gave up, and the error of a broker that has decided it meanwhile.
+        Raises NotOnCluster if the broker gave it up, and the broker's error if it was decided meanwhile.
         """
         half = transaction.message
         if transaction.given_up:
@@ -95,7 +95,7 @@ class OpenTransactions:
 
     def _undecided(self, halves: MessageQueue) -> list[ReceivedMessage]:
         operations = halves._replace(topic=OPERATION_TOPIC)
-        present = self._read(halves)  # before the operations: what is decided meanwhile is open in neither
+        present = self._read(halves)  # before the operations, so that a decision made meanwhile is seen
         decided = {
             int(number) for operation in self._operations(operations) for number in _NUMBER.findall(operation.body)
         }
@@ -113,7 +113,7 @@ class OpenTransactions:
         return found
 
     def _places(self, address: str, queue: MessageQueue, index: int) -> list[int]:
-        """Return where the messages of a queue stand in the commit log, from a queue offset on; none behind its end."""
+        """Return the log offsets of a queue's messages from a queue offset on; empty beyond its end."""
         asked = request(
             RequestCode.QUERY_CONSUME_QUEUE,
             topic=queue.topic,
@@ -143,7 +143,7 @@ class OpenTransactions:
             offset = result.next_offset
 
     def _queues_of(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that brokers make when they need it first."""
+        """Return the queues of a topic that brokers make on demand; empty for a missing one."""
         try:
             return self._client.routes.read_queues(topic)
         except UnknownTopic:

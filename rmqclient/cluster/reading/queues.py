@@ -1,4 +1,4 @@
-"""Queues: which messages the queues of a cluster have, for whoever must not read a queue that there is not."""
+"""Queues: reads a cluster's queues; checks first that they exist."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from rmqclient.store.errors import MessageExpired, UnknownTopic
 
 
 class Queues(Reader):
-    """The queues of one cluster; safe for threads. Methods raise UnknownTopic, and the errors of a call."""
+    """The queues of one cluster. Safe for threads. Methods raise UnknownTopic, and as a call."""
 
     def __init__(self, client: ClusterClient) -> None:
         super().__init__(client)
         self.ends: dict[MessageQueue, int] = {}
-        """The max offset of each queue, as a broker told it last."""
+        """The max offset of each queue in a broker's last answer."""
 
     def span(self, queue: MessageQueue) -> Span:
-        """Return which messages a queue has."""
+        """Return the range of offsets that a queue has."""
         self.check(queue)
         span = super().span(queue)
         self.ends[queue] = span.max_offset
         return span
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored then or later; the max offset when there is none."""
+        """Return the queue offset of the first message stored then or later, or else the max offset."""
         return self.first_since(queue, range(*self.span(queue)), timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue. Raises MessageExpired when the queue has none there."""
+        """Return a message by its queue offset. Raises MessageExpired if the queue has no message there."""
         result = self.read(queue, queue_offset, 1, EVERY_TAG)
         if result.messages and result.messages[0].queue_offset == queue_offset:
             return result.messages[0]
@@ -48,9 +48,9 @@ class Queues(Reader):
         return result
 
     def check(self, queue: MessageQueue) -> None:
-        """Raise UnknownTopic for a queue that the cluster does not have: brokers answer 0 for those."""
+        """Raise UnknownTopic for a missing queue, for which brokers would answer 0."""
         if queue not in self._client.routes.read_queues(queue.topic):
-            self._client.routes.forget(queue.topic)  # it may have been made since then
+            self._client.routes.forget(queue.topic)  # it may have been made since the last route
             if queue not in (known := self._client.routes.read_queues(queue.topic)):
                 names = ", ".join(sorted({each.broker_name for each in known})) or "none"
                 raise UnknownTopic(

@@ -1,7 +1,7 @@
-"""Reader: asks the brokers of queues for their messages, without being a member of a group.
+"""Reader: pulls messages of queues without being a member of a group.
 
-Administrators read as the group ``TOOLS_CONSUMER``, which every broker has: it has no offsets. No group needs a
-heartbeat for it, because each pull brings its subscription. [MQAdminImpl, PullMessageProcessor]
+Administrators read as the group ``TOOLS_CONSUMER``, which every broker has and which has no offsets. It needs no
+heartbeat, because each pull has its subscription. [MQAdminImpl, PullMessageProcessor]
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NOT_FOUND: Final = (
 
 
 class Reader:
-    """Reads the queues of one cluster; safe for threads. Methods raise the errors of a call.
+    """Reads the queues of one cluster. Safe for threads. Methods raise as a call.
 
-    ``group`` is its name on the wire. If a master is away its slaves are asked, unless ``masters_only``.
+    ``group`` is its name on the wire. If a master is away, its slaves are asked, unless ``masters_only``.
     """
 
     def __init__(self, client: ClusterClient, group: str = READER_GROUP, *, masters_only: bool = False) -> None:
@@ -44,21 +44,21 @@ class Reader:
         self._address = client.routes.address if masters_only else client.routes.read_address
 
     def span(self, queue: MessageQueue) -> Span:
-        """Return which messages a queue has. A broker answers 0 and 0 for a queue that it does not have."""
+        """Return the range of offsets that a queue has; a broker answers 0 and 0 for a missing queue."""
         low, high = self._offset(RequestCode.GET_MIN_OFFSET, queue), self._offset(RequestCode.GET_MAX_OFFSET, queue)
         return Span(min(low, high), high)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
-        """Return messages from ``offset`` on with a wanted tag: up to ``limit``, and no more than the broker gives.
+        """Return up to ``limit`` messages from ``offset`` on with a wanted tag.
 
-        A broker gives up to 32 messages, or 8 of those that it has to read from its disk. Raises RecordsDamaged.
+        A broker returns 32 messages at most, or 8 that it has to read from disk. Raises RecordsDamaged.
         """
         asked = self.pull(queue, offset, limit, wanted.expression)
         answer = self._client.call(self._address(queue.broker_name), asked, also=_NOT_FOUND)
         return _result(queue, offset, answer, wanted)
 
     def first_in(self, queue: MessageQueue, offsets: range) -> ReceivedMessage | None:
-        """Return the first message at one of these offsets; None if there is none. A damaged one is stepped over."""
+        """Return the first message at one of these offsets, or None. Damaged messages are skipped."""
         offset = offsets.start
         while offset < offsets.stop:
             try:
@@ -74,10 +74,10 @@ class Reader:
         return None
 
     def first_since(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
-        """Return the first of the ``known`` offsets whose message was stored then or later; their end if none was.
+        """Return the first of the ``known`` offsets whose message was stored then or later, or else their end.
 
-        It looks at messages, by halves: a broker itself answers with a message near that time, which may be an earlier
-        one (ConsumeQueue.getOffsetInQueueByTime).
+        This is a binary search over messages: a broker's own answer may be an earlier message near that time
+        (ConsumeQueue.getOffsetInQueueByTime).
         """
         low, high = known.start, known.stop
         while low < high:
@@ -99,9 +99,9 @@ class Reader:
         group: str = "",
         wait_ms: int = 0,
     ) -> Frame:
-        """Return the request for messages of a queue, by this group or another one.
+        """Return a request that pulls messages of a queue, by this group or another one.
 
-        The broker keeps it for up to ``wait_ms`` if there are none.
+        At the end of the queue the broker holds it for up to ``wait_ms``.
         """
         return request(
             RequestCode.PULL_MESSAGE,

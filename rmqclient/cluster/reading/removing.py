@@ -1,7 +1,7 @@
-"""Removing a group from a cluster: what ``mqadmin deleteSubGroup`` does, but for the dead letters. [DeleteSubGroup]
+"""Removing: removes a group from a cluster, as ``mqadmin deleteSubGroup`` does, except for dead letters.
 
-Each broker forgets its settings for the group and the offsets that it keeps for it. Brokers and name servers forget the
-group's retry topic, with the messages that wait there. Dead letters stay: they are for people.
+Brokers delete the group's settings and offsets. Brokers and name servers delete its retry topic, with the messages that
+wait there. Dead letters stay, because people handle them. [DeleteSubGroup]
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from rmqclient.remoting.table import request
 
 
 def remove_group(client: ClusterClient, group: str) -> None:
-    """Let all brokers forget a group of the application, which nobody runs. It can be done twice.
+    """Remove a group, by the application's name, that has no members. Removing it twice is no error.
 
-    Raises the error of a broker that refuses, or that cannot be reached: the brokers before it, by their names, have
-    forgotten the group then.
+    Raises the error of a broker that refuses or cannot be reached. Brokers before it, in the order of their names, have
+    removed the group then.
     """
     name = client.url.wrap(group)
     forget = request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=name, removeOffset=True, cleanOffset=True)

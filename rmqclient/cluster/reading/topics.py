@@ -1,8 +1,8 @@
-"""Topics: which ones a cluster has, making them, and what becomes of their old messages.
+"""Topics: listing and making topics, and their cleanup policies.
 
-A name server knows the topics of the brokers that have registered with it. A topic is made on every master, with the
-same number of queues on each; the broker tells the name servers before it answers. Dead letter topics are made by
-brokers of 4.9 so that they can only be written; they are made readable when somebody first reads them.
+A name server knows the topics of its registered brokers. A topic is made on every master, with the same number of
+queues on each; the broker tells the name servers before it answers. 4.9 brokers make dead-letter topics write-only;
+they are made readable at the first read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.threads.logs import Log
 
 _READ_AND_WRITE: Final = READABLE | WRITABLE
-_OF_4_9: Final = 413  # the first version that is not: V5_0_0
+_OF_4_9: Final = 413  # the first later version: V5_0_0
 _POLICY: Final = "cleanup.policy"  # TopicAttributes.CLEANUP_POLICY_ATTRIBUTE
 _POLICIES: Final = {"delete": "DELETE", "compact": "COMPACTION"}
 
@@ -30,14 +30,14 @@ _log = Log(__name__)
 
 
 class Topics:
-    """The topics of one cluster. Names are those of the application; safe for threads."""
+    """The topics of one cluster, by the application's names. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._url = client.url
 
     def all(self) -> list[str]:
-        """Return the topics of the namespace, sorted; without a namespace, all but those named after brokers."""
+        """Return the topics of the namespace, sorted; without a namespace, all except those named after brokers."""
         answer = self._client.name_servers.call(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         found = fastjson.read(answer.body) if answer.body else {}
         names = found.get("topicList") if isinstance(found, dict) else None
@@ -55,7 +55,7 @@ class Topics:
         return list(queues)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that take messages, sorted. Raises UnknownTopic, TopicNotWritable."""
+        """Return the writable queues of a topic, sorted. Raises UnknownTopic, TopicNotWritable."""
         queues = self._client.routes.publish_queues(topic)
         if not queues:
             raise not_writable(topic)
@@ -64,8 +64,8 @@ class Topics:
     def create(self, topic: str, queue_count: int, cleanup_policy: str | None) -> list[MessageQueue]:
         """Make a topic with ``queue_count`` queues on every master, or return the queues that it has.
 
-        Raises NotOnCluster for a compact topic when a broker is older than 5.0, ConfigMismatch when the topic has
-        another policy, and the error of a broker that refuses.
+        Raises NotOnCluster for a compact topic if a broker is older than 5.0, ConfigMismatch if the topic has another
+        policy, and the error of a broker that refuses.
         """
         try:
             self._client.routes.of(topic, fresh=True)
@@ -77,7 +77,7 @@ class Topics:
         return self.queues(topic)
 
     def cleanup_policy(self, topic: str) -> str:
-        """Return ``delete`` or ``compact``; a 4.9 broker knows only the first. Raises UnknownTopic."""
+        """Return ``delete`` or ``compact``; a 4.9 broker has only the first. Raises UnknownTopic."""
         for broker in self._client.routes.of(topic).brokers:
             asked = request(RequestCode.GET_TOPIC_CONFIG, topic=self._url.wrap(topic))
             try:
@@ -132,16 +132,16 @@ class Topics:
 
 
 def broker_version(client: ClusterClient, address: str) -> int:
-    """Return the version of a broker, such as 407 for 4.9.7, as every answer of it says. [MQVersion]
+    """Return the version of a broker, such as 407 for 4.9.7, which each of its answers has. [MQVersion]
 
-    Also an answer that tells nothing else: a broker in its first second may answer 1, as it has counted nothing yet.
+    A failure is accepted, too: in its first second a broker without statistics may answer 1.
     """
     asked = request(RequestCode.GET_BROKER_RUNTIME_INFO)
     return client.call(address, asked, also={ResponseCode.SYSTEM_ERROR}).version
 
 
 def runtime_info(client: ClusterClient, address: str) -> dict[str, str]:
-    """Return what a broker tells about itself. [BrokerController.getRuntimeInfo]"""
+    """Return a broker's runtime info. [BrokerController.getRuntimeInfo]"""
     body = fastjson.read(client.call(address, request(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
     table = body.get("table") if isinstance(body, dict) else None
     return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}

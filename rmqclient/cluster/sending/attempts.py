@@ -1,4 +1,4 @@
-"""Attempts: what happens to a message whose send failed. [DefaultMQProducerImpl.sendDefaultImpl]
+"""Attempts: retries of a failed send. [DefaultMQProducerImpl.sendDefaultImpl]
 
 A message has three tries. The next one goes to another broker, if there is one.
 
@@ -10,11 +10,11 @@ a lost connection, a time-out                tried again             raised
 another answer, such as an illegal message   raised                  raised
 ===========================================  ======================  =================================================
 
-A message that was tried again after a lost connection or a time-out can be stored twice; both copies have the same id.
-With a sharding key, the second copy could come behind messages that were sent later. Of two half messages, the second
-one would be committed by a check.
+After a lost connection or a time-out, a retry can store the message twice; both copies have the same id. With a
+sharding key, the second copy could come after later messages. Of two half messages, a check would commit the second
+one.
 
-If the last try fails, the error that is raised says ``stored`` when any of the tries may have stored the message.
+If the last try fails, the raised error has ``stored`` set if any of the tries may have stored the message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 
 TRIES: Final = 3
-"""[retryTimesWhenSendFailed + 1]"""
+"""Tries of a message. [retryTimesWhenSendFailed + 1]"""
 
 _REFUSED_FOR_NOW: Final = frozenset(
     (
@@ -42,19 +42,19 @@ _REFUSED_FOR_NOW: Final = frozenset(
         ResponseCode.GO_AWAY,
     )
 )
-"""[DefaultMQProducer.retryResponseCodes]"""
+"""Codes after which a send is tried again. [DefaultMQProducer.retryResponseCodes]"""
 
 _BROKER_IS_FINE: Final = frozenset(
     (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
 )
-"""Answers that say something of the topic or the message."""
+"""Codes about the topic or the message, which do not count against the broker."""
 
 
 class Attempts:
-    """The tries of one message, or of one batch; for one thread at a time.
+    """The tries of one message or batch. For one thread at a time.
 
-    With ``once``, a message that may be stored is not sent again; so it is with a sharding key. With ``pinned``, every
-    try goes to that queue.
+    With ``once``, or with a sharding key, a message that may be stored is not sent again. With ``pinned``, every try
+    goes to that queue.
     """
 
     __slots__ = ("_choice", "_failed_on", "_key", "_left", "_once", "_pinned", "_topic", "_uncertain")
@@ -79,7 +79,7 @@ class Attempts:
 
     @property
     def need_no_name_server(self) -> bool:
-        """Whether :meth:`next_queue` returns without asking a name server."""
+        """Whether :meth:`next_queue` needs no request to a name server."""
         return self._choice.is_known(self._topic)
 
     def next_queue(self) -> MessageQueue:
@@ -92,11 +92,11 @@ class Attempts:
             raise self._worst(error) from None
 
     def succeeded(self, queue: MessageQueue, seconds: float) -> None:
-        """Note that a try was answered."""
+        """Note a try that was answered."""
         self._choice.avoidance.took(queue.broker_name, seconds)
 
     def failed(self, queue: MessageQueue, error: QueueError) -> None:
-        """Note that a try failed. Raises the error to tell when there is no other try."""
+        """Note a failed try. Raises the error for the caller if there are no more tries."""
         self._left -= 1
         if not _may_succeed_later(error):
             raise self._worst(error)
@@ -110,7 +110,7 @@ class Attempts:
             self._uncertain = error
 
     def _worst(self, error: QueueError) -> QueueError:
-        """Return the error that says most: one after which the message may be stored, else the last one."""
+        """Return an error after which the message may be stored, or else the last one."""
         if self._uncertain is None or error.stored:
             return error
         self._uncertain.add_note(f"a later try failed, too: {error}")

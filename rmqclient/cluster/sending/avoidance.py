@@ -1,4 +1,4 @@
-"""Avoidance: brokers that were slow or failed get no messages for a while, if there are others.
+"""Avoidance: brokers that were slow or failed get no messages for some time, if there are others.
 
 ==================  ================
 a request took      avoided for
@@ -12,8 +12,8 @@ from 15 s on        10 min
 it failed           30 s
 ==================  ================
 
-(MQFaultStrategy with sendLatencyFaultEnable, which avoids a broker for minutes after one failure. A broker that was
-restarted is back after seconds, so here a failure costs 30 s.) A quick success ends the avoidance.
+A quick success ends the avoidance. [MQFaultStrategy with sendLatencyFaultEnable, which avoids a broker for minutes
+after one failure; a restarted broker is back after seconds, so here it is 30 s.]
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _AVOIDED_FOR_S: Final = ((15.0, 600.0), (3.0, 180.0), (2.0, 120.0), (1.0, 60.0),
 
 
 class Avoidance:
-    """Which brokers to leave out now, by their names; safe for threads. ``clock`` gives seconds and never steps."""
+    """The names of avoided brokers. Safe for threads. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until: dict[str, float] = {}
 
     def took(self, broker_name: str, seconds: float) -> None:
-        """Note how long a request took that was answered."""
+        """Note the seconds of an answered request."""
         if seconds >= _SLOW_S:
             pause = next(pause for least, pause in _AVOIDED_FOR_S if seconds >= least)
             self._until[broker_name] = self._clock() + pause
@@ -43,13 +43,13 @@ class Avoidance:
             self._until.pop(broker_name, None)
 
     def failed(self, broker_name: str) -> None:
-        """Note that a request failed, or was refused for now."""
+        """Note a request that failed, or was refused for now."""
         self._until[broker_name] = self._clock() + _FAILED_FOR_S
 
     def __contains__(self, broker_name: str) -> bool:
-        """Tell whether a broker should be left out."""
+        """Return whether a broker should be avoided."""
         return broker_name in self._until and self._clock() < self._until[broker_name]
 
     def __bool__(self) -> bool:
-        """Tell whether there may be brokers to leave out."""
+        """Return whether any broker may be avoided."""
         return bool(self._until)

@@ -1,7 +1,7 @@
-"""Batches: messages of one topic that go to one queue with as few requests as the brokers' limits allow.
+"""Batches: messages of one topic for one queue, in as few requests as the brokers' limits allow.
 
-A request 320 carries at most as many bytes as the longest body, 4 MiB, and only bodies that are not compressed. A batch
-that needs several requests is stored in order, but no longer all or none.
+A request 320 has up to 4 MiB, the limit of a body, and only uncompressed bodies. A batch in several requests is stored
+in order, but no longer all or nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Part:
 
     @property
     def is_batch(self) -> bool:
-        """Whether the messages can be sent as a batch; False for one message that must be sent alone."""
+        """Whether this is sent as a batch; False for a single message that cannot be."""
         return len(self.messages) > 1
 
     @property

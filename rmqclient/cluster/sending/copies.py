@@ -1,12 +1,12 @@
-"""Copies: a failed message is sent again, with the history of its failures.
+"""Copies: sends a failed message again, with the history of its failures.
 
-A copy for ``%RETRY%group`` goes there by an ordinary send. Request 36 would let the broker make the copy, but with the
-properties of the first record, without the history that dead letters show; and only that broker could do it.
+A copy for ``%RETRY%group`` is an ordinary send. Request 36 would let the broker make the copy, but with the properties
+of the first record, without the history that dead letters show; and only that broker could do it.
 
-A dead letter goes to ``%RETRY%group``, too, with ``maxReconsumeTimes`` 0: the broker then stores it in ``%DLQ%group``,
-which it makes (SendMessageProcessor.handleRetryAndDLQ). It makes no such topic for a send to that name.
+A dead letter is also sent to ``%RETRY%group``, with ``maxReconsumeTimes`` 0: the broker then makes ``%DLQ%group`` and
+stores it there (SendMessageProcessor.handleRetryAndDLQ). A send to that name would not make the topic.
 
-The policy of the handler counts attempts, so other copies have a ``maxReconsumeTimes`` that is never reached.
+The handler's policy counts attempts, so other copies have a ``maxReconsumeTimes`` that is never reached.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def outgoing(
     url: ClusterURL,
     reconsume_times: int,
 ) -> Outgoing:
-    """Return the request that sends a copy. ``wait`` are the properties of its delay, ``group`` is that on the wire.
+    """Return the request for a copy. ``wait`` has the properties of its delay; ``group`` is the name on the wire.
 
     Raises PropertiesTooLarge.
     """
     properties = dict(properties)
     for name in _TOPICS:
-        if name in properties:  # as handlers name it: a message that comes again shows this topic
+        if name in properties:  # the application's name, which a redelivered message shows as its topic
             properties[name] = url.unwrap(properties[name])
     is_retry = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
     most = 0 if topic.startswith(DEAD_LETTER_PREFIX) else _NEVER

@@ -1,4 +1,4 @@
-"""Delays: how a broker is told to deliver a message later.
+"""Delays: properties by which brokers deliver a message later.
 
 =======================  =====================================================  ======================================
 asked for                property                                               brokers
@@ -22,14 +22,14 @@ from rmqclient.remoting.table import RequestCode, request
 from rmqclient.store import delay_ms
 
 FIRST_WITH_TIMER: Final = 413
-"""The place of V5_0_0 in RocketMQ's list of versions."""
+"""Version number of V5_0_0."""
 
 _LEVELS: Final = range(1, 19)
 _OF_A_WAIT: Final = ("DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 
 class Delays:
-    """The delays that the brokers of a topic have."""
+    """The delays that the brokers of a topic support."""
 
     def __init__(self, client: ClusterClient, choice: QueueChoice) -> None:
         self._client = client
@@ -37,9 +37,9 @@ class Delays:
         self._versions: dict[str, int] = {}
 
     def properties(self, topic: str, delay_level: int, due_ms: int) -> dict[str, str]:
-        """Return the properties of a message that waits. ``due_ms`` is ms since 1970, 0 for no time.
+        """Return the properties of a delay. ``due_ms`` is ms since 1970, 0 for no time.
 
-        Raises ValueError for another level than 1 to 18 and 0, NotOnCluster for a time that brokers cannot keep.
+        Raises ValueError for a level outside 0 to 18, NotOnCluster for a time if a broker has no timer.
         """
         if delay_level:
             return {"DELAY": str(_checked(delay_level))}
@@ -53,21 +53,21 @@ class Delays:
         return {"TIMER_DELIVER_MS": str(due_ms)}
 
     def of_retry(self, topic: str, delay_level: int, due_ms: int) -> dict[str, str]:
-        """Return the properties of a failed message that waits for its next attempt.
+        """Return the properties of the delay before a retry.
 
-        Brokers without a timer get the shortest level that is not shorter than asked for; the longest is two hours.
+        Brokers without a timer get the shortest sufficient level; the longest is two hours.
         """
         if delay_level or not due_ms or self.have_timer(topic):
             return self.properties(topic, delay_level, due_ms)
-        wait_ms = due_ms + -time.time_ns() // 1_000_000  # rounded up, as the time that is due was
+        wait_ms = due_ms + -time.time_ns() // 1_000_000  # rounded up, as ``due_ms`` was
         return {"DELAY": str(next((level for level in _LEVELS if delay_ms(level) >= wait_ms), _LEVELS[-1]))}
 
     def have_timer(self, topic: str) -> bool:
-        """Tell whether every broker that messages of a topic may go to keeps a time. Raises as a send."""
+        """Return whether every broker of a topic has a timer. Raises as a send."""
         return all(self._version(broker_name) >= FIRST_WITH_TIMER for broker_name in self._choice.brokers(topic))
 
     def _version(self, broker_name: str) -> int:
-        """Return the version of a broker. One that got no heartbeat yet, because no route names it, is asked now."""
+        """Return the version of a broker. One without a heartbeat yet, because no route has it, is asked now."""
         address = self._client.routes.address(broker_name)
         version = self._client.broker_version(address) or self._versions.get(address)
         if version is None:
@@ -77,7 +77,7 @@ class Delays:
 
 
 def without_wait(properties: dict[str, str]) -> dict[str, str]:
-    """Leave out what an earlier wait put into the properties; the next wait writes its own."""
+    """Return properties without those of an earlier delay."""
     return {name: value for name, value in properties.items() if name not in _OF_A_WAIT}
 
 

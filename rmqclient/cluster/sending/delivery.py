@@ -1,7 +1,7 @@
-"""Delivery: requests go to brokers and are tried again, for callers that wait and for those that do not.
+"""Delivery: sends requests and retries them, synchronously or asynchronously.
 
-A caller that waits does the work itself. For the others, the thread that reads the connections ends what succeeded, and
-one helper thread does what may block: it asks name servers, and tries again.
+A synchronous caller does the work itself. For asynchronous sends the I/O thread takes successful answers, and a helper
+thread does what may block: requests to name servers, and retries.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 _SILENT_S: Final = 60.0
-"""Between two warnings about the same broker."""
+"""Seconds between two warnings about the same broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Send:
-    """A send that nobody waits for."""
+    """An asynchronous send."""
 
     outgoing: Outgoing
     attempts: Attempts
@@ -42,7 +42,7 @@ class _Send:
 
 
 class Delivery:
-    """Sends for one producer; safe for threads."""
+    """Sends for one producer. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -72,10 +72,10 @@ class Delivery:
     def send_async(
         self, outgoing: Outgoing, attempts: Attempts, done: Callable[[SendResult | Exception], None]
     ) -> None:
-        """Send one message and return. ``done`` gets the outcome, in another thread; it must not block or raise.
+        """Send one message without waiting. ``done`` gets the outcome on another thread; it must not block or raise.
 
-        If too many are under way it waits for room, as long as a request may take, but not in a thread that makes room.
-        Raises ProducerFull and StoreClosed.
+        If too many sends are under way, this waits up to the request's time-out, but not on a thread that completes
+        sends. Raises ProducerFull and StoreClosed.
         """
         self._under_way.begin(outgoing.size, 0.0 if self._makes_room() else self._client.url.timeout_s)
         send = _Send(outgoing, attempts, done)
@@ -85,7 +85,7 @@ class Delivery:
             self._later(partial(self._try, send))
 
     def close(self) -> None:
-        """Return when everything that was sent has its outcome. Closing twice does nothing."""
+        """Wait until every send has its outcome. Closing twice does nothing."""
         self._under_way.close()
         if self._helper is not None:
             self._jobs.put(None)
@@ -104,7 +104,7 @@ class Delivery:
     def _answered(
         self, send: _Send, queue: MessageQueue, address: str, began: float, outcome: Frame | QueueError
     ) -> None:
-        """Take the outcome of one try, in the thread that reads the connections."""
+        """Take the outcome of one try, on the I/O thread."""
         if isinstance(outcome, Frame) and outcome.code in STORED:
             send.attempts.succeeded(queue, time.monotonic() - began)
             if outcome.code:
@@ -123,7 +123,7 @@ class Delivery:
             self._try(send)
 
     def _end(self, send: _Send, outcome: SendResult | Exception) -> None:
-        self._under_way.end(send.outgoing.size)  # first: what is called now may send again
+        self._under_way.end(send.outgoing.size)  # first, because the callback may send again
         try:
             send.done(outcome)
         finally:
@@ -133,7 +133,7 @@ class Delivery:
         return self._client.is_io_thread or threading.current_thread() is self._helper
 
     def _warn(self, outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> None:
-        """Log that a broker has a message, but not yet as safely as it is configured; each broker once a minute."""
+        """Warn that a stored message is not yet as safe as configured; once a minute for each broker."""
         what, now = (queue.broker_name, answer.code), time.monotonic()
         if now >= self._silent_until.get(what, 0.0):
             self._silent_until[what] = now + _SILENT_S
@@ -153,8 +153,8 @@ class Delivery:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
-            except Exception:  # noqa: BLE001 - the other sends go on
-                _log.exception("a send failed; the other ones go on")
+            except Exception:  # noqa: BLE001 - other sends must continue
+                _log.exception("a send failed")
 
 
 def _result(outgoing: Outgoing, answer: Frame, queue: MessageQueue) -> SendResult | Exception:

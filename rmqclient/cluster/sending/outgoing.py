@@ -1,4 +1,4 @@
-"""Outgoing: a message as a request for a broker, and the place that its answer names."""
+"""Outgoing: a message as a request to a broker, and the offsets in its answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORED: Final = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     )
 )
-"""Answers that mean that the message is stored. [SendStatus]"""
+"""Codes that mean that the message is stored. [SendStatus]"""
 
 PREPARED: Final = 0x4
 """Bit of a message's system flag: it is a half message. [MessageSysFlag.TRANSACTION_PREPARED_TYPE]"""
@@ -35,14 +35,14 @@ _PROPERTIES: Final = "i"
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request that lacks the queue, which each try chooses."""
+    """A request without its queue, which each try chooses."""
 
     request: Frame
     message_ids: Sequence[str]
 
     @property
     def size(self) -> int:
-        """How many bytes the body and the properties have."""
+        """Bytes of the body and the properties."""
         return len(self.request.body) + len(self.request.fields[_PROPERTIES])
 
     def frame(self, queue: MessageQueue) -> Frame:
@@ -51,7 +51,7 @@ class Outgoing:
         return Frame(self.request.code, self.request.fields | place, self.request.body)
 
     def results(self, answer: Frame, queue: MessageQueue) -> list[SendResult]:
-        """Return where the messages stand. Raises PlaceUnknown for an answer that does not say it."""
+        """Return the results with offsets. Raises PlaceUnknown if the answer does not have them."""
         try:
             return self._results(response_fields(RequestCode.SEND_MESSAGE_V2, answer), queue)
         except ValueError as error:
@@ -80,7 +80,7 @@ def sending(
     reconsume_times: int = 0,
     max_reconsume_times: int | None = None,
 ) -> Frame:
-    """Return a request that sends a message, or a batch, without its queue. Names are those on the wire."""
+    """Return a request for a message or a batch, without its queue. Names are those on the wire."""
     return request(
         code,
         body,

@@ -1,7 +1,7 @@
-"""Producer groups: those that this client is a member of, for as long as someone here needs them.
+"""Producer groups: memberships of this client, by reference counts.
 
-A broker asks one of the members of a group about an undecided transaction, and pushes replies to clients that are
-members of some group. Members are known by their heartbeats.
+A broker checks an undecided transaction at a member of its group, and pushes replies only to members of some group.
+Heartbeats make members known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqclient.cluster.client.client import ClusterClient
 
 
 class ProducerGroups:
-    """Counts who needs which group, by its name on the wire; safe for threads."""
+    """Counts the users of each group, by its name on the wire. Safe for threads."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -23,7 +23,7 @@ class ProducerGroups:
         self._users: Counter[str] = Counter()
 
     def join(self, group: str) -> Callable[[], None]:
-        """Be a member of a group until the returned function is called; calling it twice does nothing."""
+        """Join a group until the returned function is called; calling that twice does nothing."""
         with self._changing:
             self._users[group] += 1
             is_first = self._users[group] == 1

@@ -1,13 +1,13 @@
-"""Queue choice: the queue that the next message of a topic goes to.
+"""Queue choice: the queue for the next message of a topic.
 
-Queues have one order, that of ``MessageQueue.sort_key``. Messages without a sharding key take turns; a queue on an
-avoided broker is passed over while there are others. A sharding key always has the same queue of the same list
-(SelectMessageQueueByHash), so it never moves to another broker while the route stays.
+Queues are ordered by ``MessageQueue.sort_key``. Without a sharding key they take turns; a queue on an avoided broker is
+skipped while there are others. A sharding key always has the same queue of the same list (SelectMessageQueueByHash), so
+it never moves to another broker while the route is unchanged.
 
 A topic that does not exist yet has the queues that brokers will make for it: those of ``TBW102``, at most four on each
-broker. The broker makes the topic when it gets the first message (MQClientInstance.updateTopicRouteInfoFromNameServer).
-A retry topic that does not exist yet has one queue on each master. A topic that exists has the queues of its route and
-no others: when none of them takes messages, nothing is sent.
+broker, which makes the topic at its first message (MQClientInstance.updateTopicRouteInfoFromNameServer). A retry topic
+that does not exist yet has one queue on each master. An existing topic has only the queues of its route: if none of
+them is writable, nothing is sent.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from rmqclient.names import RETRY_PREFIX, check_topic
 from rmqclient.store import java_hash
 
 DEFAULT_TOPIC: Final = "TBW102"
-"""The topic whose route stands for topics that brokers may make. [AUTO_CREATE_TOPIC_KEY_TOPIC]"""
+"""The topic whose route new topics will have. [AUTO_CREATE_TOPIC_KEY_TOPIC]"""
 DEFAULT_QUEUES: Final = 4
-"""Most queues on each broker of a topic that is made by its first message. [defaultTopicQueueNums]"""
+"""Queues on each broker of a topic that is made by its first message, at most. [defaultTopicQueueNums]"""
 
 _EXPECTED_FOR_S: Final = 1.0
-"""How long the queues of a topic that does not exist are believed."""
+"""Seconds for which the expected queues of a missing topic are cached."""
 
 
 @dataclass(slots=True)
 class _Topic:
-    """The queues of a topic, which take turns."""
+    """The queues of a topic, and whose turn it is."""
 
     queues: Sequence[MessageQueue]
     good_until: float
@@ -44,7 +44,7 @@ class _Topic:
 
 
 class QueueChoice:
-    """Chooses queues by the routes of a cluster; safe for threads."""
+    """Chooses queues by the routes of a cluster. Safe for threads."""
 
     def __init__(self, routes: Routes, refresh_s: float = 5.0) -> None:
         self._routes = routes
@@ -53,16 +53,16 @@ class QueueChoice:
         self.avoidance = Avoidance()
 
     def is_known(self, topic: str) -> bool:
-        """Tell whether :meth:`next` needs no name server."""
+        """Return whether :meth:`next` needs no name server."""
         known = self._topics.get(topic)
         return known is not None and time.monotonic() < known.good_until
 
     def next(self, topic: str, sharding_key: str | None = None, failed_on: str = "") -> MessageQueue:
         """Return the queue for the next message of a topic.
 
-        ``failed_on`` is the broker that has just failed with this message, left out if there is another one. Raises
-        UnknownTopic for a topic that does not exist and is not made by its first message, and for one that exists and
-        is not writable; InvalidName; NameServerUnreachable.
+        ``failed_on`` is the broker that has just failed with this message; it is skipped if there is another one.
+        Raises UnknownTopic for a topic that does not exist and is not made by its first message, and for one that is
+        not writable; InvalidName; NameServerUnreachable.
         """
         known = self._topic(topic)
         queues = known.queues
@@ -74,7 +74,7 @@ class QueueChoice:
         return queues[turn]
 
     def brokers(self, topic: str) -> set[str]:
-        """Return the names of the brokers that messages of a topic may go to. Raises as :meth:`next`."""
+        """Return the names of a topic's brokers. Raises as :meth:`next`."""
         return {queue.broker_name for queue in self._topic(topic).queues}
 
     def forget(self, topic: str) -> None:
@@ -112,7 +112,7 @@ class QueueChoice:
         return found
 
     def _expected(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that a topic without a route will have."""
+        """Return the expected queues of a topic without a route."""
         if topic.startswith(RETRY_PREFIX):
             return [MessageQueue(topic, 0, broker_name) for broker_name in sorted(self._routes.masters())]
         try:

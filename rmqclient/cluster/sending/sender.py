@@ -1,4 +1,4 @@
-"""Sender: what a producer of a cluster calls."""
+"""Sender: the sender of a cluster's producer."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rmqclient.store.append.write_buffer import WriteBuffer
 
 
 class ClusterSender:
-    """Sends the messages of one producer; safe for threads. ``group`` is that of the producer."""
+    """Sends the messages of one producer of ``group``. Safe for threads."""
 
     def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, config: StoreConfig) -> None:
         self._url = client.url
         self._config = config
         self._groups = groups
-        self._group = client.url.wrap(group)  # as it is on the wire
+        self._group = client.url.wrap(group)  # the name on the wire
         self._choice = QueueChoice(client.routes)
         self._delivery = Delivery(client)
         self._delays = Delays(client, self._choice)
@@ -40,7 +40,7 @@ class ClusterSender:
         self.check_usable = client.check_usable
 
     def encoded(self, message: Message) -> Message:
-        """Return a message with the body that is sent, as bytes. Raises MessageRejected, BodyTooLarge."""
+        """Return a message with its encoded body. Raises MessageRejected, BodyTooLarge."""
         message = encoded(message)
         body = message.body
         assert isinstance(body, bytes)
@@ -61,9 +61,9 @@ class ClusterSender:
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Send a message; the future ends with the answer. Raises ProducerFull, see :mod:`.under_way`.
+        """Send a message; the future gets the result. Raises ProducerFull, see :mod:`.under_way`.
 
-        Brokers store with several threads: of two messages that are under way at once either may come first, also with
+        Brokers store with several threads, so two messages under way at once may be stored in either order, even with
         one sharding key.
         """
         future = SendFuture()
@@ -74,9 +74,9 @@ class ClusterSender:
     def append_batch(
         self, messages: Sequence[Message], sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> list[SendResult]:
-        """Send messages of one topic to one queue, in order: by one request, or by several if one has no room.
+        """Send messages of one topic to one queue, in order, by several requests if they are too long for one.
 
-        Raises NotOnCluster for a delay, BatchStoredInPart when some requests succeeded and a later one did not.
+        Raises NotOnCluster for a delay, BatchStoredInPart if some requests succeeded and a later one failed.
         """
         if delay_level or due_ms:
             raise NotOnCluster("brokers refuse a batch that waits: send its messages one by one, each with the delay")
@@ -85,7 +85,7 @@ class ClusterSender:
         topic = topic_of(messages)
         ready = [self.encoded(message) for message in messages]
         extras = [self._extra(topic, sharding_key) for _ in ready]
-        parts = list(parts_of(ready, extras, self._config.max_body_bytes))  # all are checked before the first is sent
+        parts = list(parts_of(ready, extras, self._config.max_body_bytes))  # check all before sending the first
         results: list[SendResult] = []
         for part in parts:
             pinned = results[0].queue if results else None
@@ -102,7 +102,7 @@ class ClusterSender:
     def append_half(
         self, message: Message, group: str, sharding_key: str | None = None, immunity_s: int = 0
     ) -> SendResult:
-        """Send the half message of a transaction. The result says where it stands among the half messages."""
+        """Send the half message of a transaction. The result has its offset among the half messages."""
         extra = self._extra(message.topic, sharding_key) | {"TRAN_MSG": "true", "PGROUP": self._url.wrap(group)}
         if immunity_s:
             extra["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity_s)
@@ -148,19 +148,19 @@ class ClusterSender:
         )
 
     def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
-        """Return: a broker answers when the message is as safe as its flushDiskType says."""
+        """Do nothing: a broker answers only after a flush, if its flushDiskType says so."""
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
-        """Return a buffer of this process, for at most so many bytes of messages. It sends batches."""
+        """Return a buffer of ``limit_bytes`` at most, which sends batches."""
         return WriteBuffer(_Buffered(self.append_batch, self._size_of), self._config, limit_bytes)
 
     def close(self) -> None:
-        """Return when every :meth:`append_async` has ended, and leave the group. Closing twice does nothing."""
+        """Wait for every :meth:`append_async`, and leave the group. Closing twice does nothing."""
         self._delivery.close()
         self._leave()
 
     def _extra(self, topic: str, sharding_key: str | None, delay_level: int = 0, due_ms: int = 0) -> dict[str, str]:
-        """Return the properties of a message that the application did not give."""
+        """Return the properties that the client adds to a message."""
         extra = {"UNIQ_KEY": new_message_id()}
         check_sharding_key(sharding_key)
         if sharding_key is not None:
@@ -172,11 +172,11 @@ class ClusterSender:
         return extra
 
     def _size_of(self, message: Message, sharding_key: str | None) -> int:
-        """Return how many bytes of a request a message takes. Raises what a send of it would raise."""
+        """Return the bytes of a message in a request. Raises as a send of it."""
         return self._outgoing(message, self._extra(message.topic, sharding_key)).size
 
     def _outgoing(self, message: Message, extra: dict[str, str], sys_flag: int = 0) -> Outgoing:
-        """Return a message as a request. Raises MessageRejected."""
+        """Return the request for a message. Raises MessageRejected."""
         message = self.encoded(message)
         body = message.body
         assert isinstance(body, bytes)
@@ -201,7 +201,7 @@ class ClusterSender:
 
 @dataclass(frozen=True, slots=True)
 class _Buffered:
-    """The sender as a write buffer calls it."""
+    """Adapts the sender to a write buffer."""
 
     append_batch: Callable[[Sequence[Message], str | None], list[SendResult]]
     record_size: Callable[[Message, str | None], int]

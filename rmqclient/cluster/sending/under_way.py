@@ -1,7 +1,7 @@
-"""Under way: how many sends of one producer have no outcome yet, and the room for more of them.
+"""Under way: limits on a producer's sends without an outcome yet.
 
-A program that sends faster than its brokers answer would fill its memory: so the next send waits. RocketMQ's clients
-have the same two limits. [DefaultMQProducer.backPressureForAsyncSendNum, backPressureForAsyncSendSize]
+Otherwise a program that sends faster than its brokers answer would fill its memory. RocketMQ's clients have the same
+two limits. [DefaultMQProducer.backPressureForAsyncSendNum, backPressureForAsyncSendSize]
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from rmqclient.store.threads.locks import Condition
 
 MOST_SENDS: Final = 10_000
 MOST_BYTES: Final = 100 * 1024 * 1024
-"""Of bodies and properties. A message that is larger goes alone."""
+"""Bytes of bodies and properties under way, at most; a larger message is sent alone."""
 
 
 class UnderWay:
-    """Counts the sends that nobody waits for; safe for threads. Sizes are in bytes."""
+    """Counts asynchronous sends. Safe for threads. Sizes are in bytes."""
 
     __slots__ = ("_bytes", "_changed", "_closed", "_sends", "_unfinished")
 
@@ -29,7 +29,7 @@ class UnderWay:
         self._closed = False
 
     def begin(self, size: int, timeout_s: float) -> None:
-        """Take room for a send, which may take ``timeout_s`` seconds to come. Raises ProducerFull, StoreClosed."""
+        """Count a send; waits up to ``timeout_s`` for the limits. Raises ProducerFull, StoreClosed."""
         with self._changed:
             if not (self._closed or self._has_room(size)):
                 self._changed.wait_for(lambda: self._closed or self._has_room(size), timeout_s)
@@ -46,21 +46,21 @@ class UnderWay:
             self._bytes += size
 
     def end(self, size: int) -> None:
-        """Give the room of a send back: its outcome is known."""
+        """Stop counting a send, whose outcome is known."""
         with self._changed:
             self._sends -= 1
             self._bytes -= size
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Note that somebody has the outcome of a send."""
+        """Note that the outcome of a send was taken."""
         with self._changed:
             self._unfinished -= 1
             if self._closed:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Refuse more sends, and return when every outcome was taken. Closing twice does nothing."""
+        """Refuse more sends, and wait until every outcome was taken. Closing twice does nothing."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

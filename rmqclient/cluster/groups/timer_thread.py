@@ -1,4 +1,4 @@
-"""Keeper: one thread of a consumer that does what is due: renews locks, commits offsets, asks who is in a group."""
+"""Timer thread: runs a consumer's periodic work, such as renewing locks and committing offsets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Errand: TypeAlias = Callable[[], None]
 _log = Log(__name__)
 
 
-class Keeper:
-    """Runs errands one after the other, each when it is due. Safe for threads.
+class TimerThread:
+    """Runs errands on one thread, each when it is due. Safe for threads.
 
-    An errand may wait for a broker for a second or so. One that raises is logged; the others go on.
+    An errand may wait for a broker for about a second. Its exceptions are logged.
     """
 
     def __init__(self, name: str) -> None:
@@ -34,13 +34,13 @@ class Keeper:
         self._thread.start()
 
     def after(self, delay_s: float, errand: Errand) -> None:
-        """Run an errand once, ``delay_s`` seconds from now or later. Nothing happens after :meth:`close`."""
+        """Run an errand once, in ``delay_s`` seconds or later. Does nothing after :meth:`close`."""
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._count), errand))
             self._changed.notify()
 
     def every(self, interval_s: float, errand: Errand) -> None:
-        """Run an errand again and again, the first time after one interval."""
+        """Run an errand repeatedly, the first time after one interval."""
 
         def again() -> None:
             try:
@@ -51,7 +51,7 @@ class Keeper:
         self.after(interval_s, again)
 
     def close(self) -> None:
-        """End the thread when its present errand is done, at most 10 seconds later. Closing twice does nothing."""
+        """End the thread after its current errand, for which this waits up to 10 s. Closing twice does nothing."""
         with self._changed:
             self._ended = True
             self._due.clear()
@@ -75,7 +75,7 @@ class Keeper:
 
 
 def safely(errand: Errand) -> None:
-    """Run an errand; what it raises is logged, and the others go on."""
+    """Run an errand, and log its exception."""
     try:
         errand()
     except (QueueError, OSError) as error:
