@@ -1,23 +1,23 @@
 """Replication: the log of one store on a second host, by RocketMQ's HA protocol, in both roles.
 
 ========================  ========================================================================================
-module                    what it is
+module                    purpose
 ========================  ========================================================================================
 ``frames``                the bytes on the wire: reports and frames
-``handshake``             how two of ours find out that they are, and what they say of their stores
-``primary``               listens for replicas, and answers each of them by a sender
-``sender``                sends the log to one replica, and hears how far that is
-``acks/``                 up to where how many replicas have the log, and what senders are told of it
-``follower``              follows a primary, through every loss of the connection
-``joining``               where a replica may go on: what a primary has, and whether both logs are the same
-``receiving``             one connection: what comes is compared, appended, reported
+``handshake``             detects peers of this library, and exchanges facts about both stores
+``primary``               listens for replicas, and serves each of them by a sender
+``sender``                sends the log to one replica, and takes its reports
+``acks/``                 the part of the log that enough replicas have
+``follower``              follows a primary, and reconnects
+``joining``               the start of a connection: checks that both logs agree
+``receiving``             one connection: compares, appends and reports
 ``following``             makes a directory a replica, opens it, and follows
-``returning/``            how a store that was a primary finds its place again
-``asking/``               topics, groups, offsets and delay levels, from the primary's broker
-``status``                what the follower last saw, in a file that others read
-``promotion``             what a replica lacks, and making it a primary
+``returning/``            the return of a former primary
+``primary_client/``       topics, groups, offsets and delay levels, from the primary's broker
+``status``                the follower's last observations, in a file for other processes
+``promotion``             makes a replica a primary, and reports what it lacks
 ``addresses``             ``HOST:PORT``
 ========================  ========================================================================================
 
-The store keeps the promise that a replica takes nothing else: :mod:`rmqclient.store.recovery.replica`.
+The store ensures that a replica takes no other messages: :mod:`rmqclient.store.recovery.replica`.
 """

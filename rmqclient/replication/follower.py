@@ -1,6 +1,6 @@
-"""Follower: keeps a replica the same as its primary, through every loss of the connection.
+"""Follower: keeps a replica equal to its primary, and reconnects after every loss.
 
-Two threads: one receives, and one asks the primary's broker every few seconds.
+One thread receives the log, another one asks the primary's broker every few seconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from rmqclient.errors import BrokerUnreachable, FrameError, QueueError, RecordsDamaged, RemotingError, StoreBusy
 from rmqclient.replication.addresses import split
-from rmqclient.replication.asking.broker_client import BrokerClient, LogShape
-from rmqclient.replication.asking.settings_of_primary import SettingsOfPrimary
 from rmqclient.replication.frames import OURS, SILENCE_S, STOCK, Wire
 from rmqclient.replication.handshake import Hello, greet, hello_of
 from rmqclient.replication.joining import Joining, check_lineage
+from rmqclient.replication.primary_client.broker_client import BrokerClient, LogShape
+from rmqclient.replication.primary_client.settings_of_primary import SettingsOfPrimary
 from rmqclient.replication.receiving import Ack, Receiving
 from rmqclient.replication.sender import Sender
 from rmqclient.replication.status import seen_of, write_seen
@@ -36,13 +36,13 @@ _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 5.0
 _ASK_S: Final = 1.0
 _PROGRESS_IN_A_ROW: Final = 10
-"""How often progress is asked for until topics and settings are, too. A stock slave asks for all after 10 s."""
+"""Copies of the progress for each copy of topics and settings. A stock slave copies all every 10 s."""
 _DAMAGE_BELIEVED: Final = 3
-"""Damage at one place is asked for again so often: a wire may flip a bit, a disk gives the same bytes again."""
+"""Times that damaged bytes at one offset are asked for again: a wire may flip a bit, but a bad disk repeats it."""
 
 
 class Follower:
-    """Follows one primary, for an open replica. Raises StoreBusy when another process does."""
+    """Follows one primary, for an open replica. Raises StoreBusy if another process does."""
 
     def __init__(self, store: MessageStore, primary: str, broker: str, *, ack: Ack = Ack.DISK) -> None:
         if not store.lock.try_exclusive(FOLLOWER_BYTE):
@@ -60,7 +60,7 @@ class Follower:
         self._is_stock = False
 
     def run(self) -> None:
-        """Follow until :meth:`end`. Raises LogsDiffer, ConfigMismatch, RecordsDamaged and what appending raises."""
+        """Follow until :meth:`end`. Raises LogsDiffer, ConfigMismatch, RecordsDamaged, and as an append."""
         asking = GuardedThread(target=self._ask_broker, name="rmq-replica-settings")
         asking.start()
         try:
@@ -74,7 +74,7 @@ class Follower:
             write_seen(self._store.root, self._seen)
 
     def end(self) -> None:
-        """Let :meth:`run` return soon. For any thread, and for a signal's handler."""
+        """Let :meth:`run` return soon. For any thread, and for signal handlers."""
         self._ended.set()
         connection = self._socket
         if connection is not None:
@@ -117,13 +117,13 @@ class Follower:
                 self._socket = None
 
     def _meet(self, connection: socket.socket) -> None:
-        """Find out who the primary is, and whether the logs belong together."""
+        """Identify the primary, and check that its log belongs to this one."""
         connection.settimeout(SILENCE_S)
         own = hello_of(self._store, ack=self._ack)
         theirs = greet(connection, own)
         if theirs is None:
             _log.info("primary %s: a stock one, without epochs", self._primary)
-            self._is_stock = True  # it takes what it was told for a report: another connection is needed
+            self._is_stock = True  # it took the hello for a report, so another connection is needed
             return
         if theirs.role == Kind.UNSETTLED:
             self._give_back(connection, theirs)
@@ -141,23 +141,23 @@ class Follower:
         receiving.run(self._ended)
 
     def _give_back(self, connection: socket.socket, theirs: Hello) -> None:
-        """Let a primary that has lost power have what is here; it looks whether that is its own."""
+        """Send the log to a primary that has lost power; it checks that the log is its own."""
         self._lose("it has lost power, and is given what is here")
         Sender(self._store, connection, self._primary, lambda: None).give_back(theirs)
 
     def _adopt(self, theirs: Hello) -> None:
-        """Make the history of the primary that of the replica: their logs are the same."""
+        """Adopt the primary's history, because the logs agree."""
         with self._store.lock.held(TOPIC_BYTE):
             write_lineage(self._store.root, theirs.lineage)
         self._forget_end(theirs.shape)
 
     def _forget_end(self, shape: LogShape | None) -> None:
-        """Believe where the primary ends now: it may have ended further on, and have lost what was never sent."""
+        """Take the primary's current end, even a lower one: it may have lost bytes that were never sent."""
         if shape is not None:
             self._seen = replace(self._seen, primary_end=shape.end)
 
     def _shape(self) -> LogShape | None:
-        """Ask how the primary's log is; None when its broker does not say, which stops nothing."""
+        """Ask for the shape of the primary's log; None if its broker does not answer, which is not fatal."""
         try:
             with BrokerClient(self._broker) as broker:
                 return broker.log_shape()
@@ -175,7 +175,7 @@ class Follower:
     def _note(self, problem: str) -> None:
         self._seen = replace(self._seen, problem=problem)
 
-    # --- what the log does not say --------------------------------------------------------------------
+    # --- what the log does not contain ----------------------------------------------------------------
 
     def _ask_broker(self) -> None:
         with BrokerClient(self._broker) as broker:

@@ -1,4 +1,4 @@
-"""Following: makes a directory a replica, opens it, and follows until told to end."""
+"""Following: makes a directory a replica, opens it, and follows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rmqclient.replication.addresses import broker_beside, split
-from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.follower import Follower
+from rmqclient.replication.primary_client.broker_client import BrokerClient
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, StoreConfig, clock, layout, open_store
 from rmqclient.store.recovery.replica import become_replica
@@ -20,9 +20,9 @@ from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSe
 def follow(root: Path, primary: str, broker: str | None, ack: Ack, tell: Callable[[Follower, int], None]) -> None:
     """Follow a primary until :meth:`Follower.end`. ``tell`` is called once, with the follower and the end of the log.
 
-    ``primary`` is where it sends its log, ``broker`` where it answers requests, by default the port before. A new
-    directory gets the file sizes of the primary, so its broker must answer then. Raises ValueError for addresses, and
-    as :func:`become_replica`, :func:`rmqclient.store.open_store` and :meth:`Follower.run`.
+    ``primary`` is its address for replicas, ``broker`` that for requests; default: the port before. A new directory
+    gets the primary's file sizes, so its broker must answer then. Raises ValueError for addresses, and as
+    :func:`become_replica`, :func:`rmqclient.store.open_store` and :meth:`Follower.run`.
     """
     broker = broker_beside(primary) if broker is None else broker
     split(primary), split(broker)
@@ -34,7 +34,7 @@ def follow(root: Path, primary: str, broker: str | None, ack: Ack, tell: Callabl
 
 @contextmanager
 def open_replica(root: Path, primary: str, broker: str) -> Iterator[MessageStore]:
-    """Have a replica open, which is made when the directory is none. Raises as :func:`follow`."""
+    """Open a replica, for the length of a block; makes a new one in an empty directory. Raises as :func:`follow`."""
     known = read_mark(root) if root.is_dir() else None
     if known is None or (known.primary, known.broker) != (primary, broker):
         become_replica(root, _config_of(root, broker), ReplicaMark(primary, broker, clock.wall_ms()))
@@ -43,7 +43,7 @@ def open_replica(root: Path, primary: str, broker: str) -> Iterator[MessageStore
 
 
 def _config_of(root: Path, broker: str) -> StoreConfig | None:
-    """Return the settings for a new directory; None for one that has its own."""
+    """Return the settings for a new directory; None for a directory with a store."""
     if (root / STORE_SETTINGS_FILE).exists():
         return None
     with BrokerClient(broker) as client:
@@ -51,6 +51,6 @@ def _config_of(root: Path, broker: str) -> StoreConfig | None:
 
 
 def config_for(settings: StoreSettings) -> StoreConfig:
-    """Return a configuration with these file sizes. Raises ValueError for sizes that no store of this library has."""
+    """Return a configuration with these file sizes. Raises ValueError for sizes that this library does not support."""
     most = settings.commit_log_file_bytes - layout.MAX_RECORD_OVERHEAD - layout.BLANK_RECORD.size
     return StoreConfig(**asdict(settings), max_body_bytes=min(StoreConfig().max_body_bytes, most))

@@ -1,20 +1,20 @@
 """Frames of RocketMQ's HA protocol. [HAConnection and HAClient of 4.9.7, DefaultHAConnection of 5.3.3]
 
-There is no handshake, version or checksum: two streams of big-endian numbers.
+There is no handshake, version or checksum, only two streams of big-endian numbers.
 
 ====================  ==============  ============================================================================
 from                  unit            layout
 ====================  ==============  ============================================================================
-replica to primary    report, 8 B     i64: the end of the replica's log; the first one says where to begin
+replica to primary    report, 8 B     i64: the end of the replica's log; the first one is the start offset
 primary to replica    frame, 12 + n   i64 offset of the first byte, i32 n, then n bytes of the log. Without bytes it
-                                      is a heartbeat: "there I would go on"
+                                      is a heartbeat, with the next offset
 ====================  ==============  ============================================================================
 
 A frame lies inside one file of the log, and may begin and end anywhere in a record.
 
-Between two of ours, which :mod:`rmqclient.replication.handshake` finds out, a CRC-32 of all the rest follows a report,
-and the 12 bytes before the content of a frame. A frame of -1 bytes there has none: its offset is where the log of the
-primary ends.
+Between two peers of this library (:mod:`rmqclient.replication.handshake`) a CRC-32 of the rest follows each report, and
+the first 12 bytes of each frame. A frame with a length of -1 has no content: its offset is the end of the primary's
+log.
 """
 
 from __future__ import annotations
@@ -30,37 +30,37 @@ _REPORT: Final = struct.Struct(">q")
 _HEADER: Final = struct.Struct(">qi")
 _CRC: Final = struct.Struct(">I")
 _TOLD: Final = -1
-"""In the place of a length: the primary says where its log ends."""
+"""Length of a frame whose offset is the end of the primary's log."""
 
 HEADER_BYTES: Final = _HEADER.size
 REPORT_BYTES: Final = _REPORT.size
 
 MOST_BYTES: Final = 128 << 10
-"""Bytes of the log in a frame that this library sends. A stock replica takes up to 4 MiB - 12."""
+"""Bytes of the log in a frame that this library sends, at most. A stock replica takes up to 4 MiB - 12."""
 
 MOST_TAKEN_BYTES: Final = (4 << 20) - HEADER_BYTES
-"""Longest frame that is believed. [READ_MAX_BUFFER_SIZE]"""
+"""Bytes of the log in a received frame, at most. [READ_MAX_BUFFER_SIZE]"""
 
 HEARTBEAT_S: Final = 5.0
-"""A side that has nothing to say says so after this time. [haSendHeartbeatInterval]"""
+"""Seconds after which an idle side sends a heartbeat. [haSendHeartbeatInterval]"""
 
 SILENCE_S: Final = 20.0
-"""A side that says nothing for so long is gone. [haHousekeepingInterval]"""
+"""Seconds of silence after which a peer counts as gone. [haHousekeepingInterval]"""
 
 
 class Frame(NamedTuple):
-    """A part of the log; a heartbeat when ``content`` is empty."""
+    """A part of the log; a heartbeat if ``content`` is empty."""
 
     offset: int
     content: bytes
     is_told: bool = False
-    """Whether it says where the log ends, between two of ours, and not where it goes on."""
+    """Whether ``offset`` is the end of the primary's log."""
 
 
 class Wire:
-    """How reports and frames are written: as RocketMQ does, or between two of ours with checksums.
+    """Encodes reports and frames: as RocketMQ does, or with checksums between peers of this library.
 
-    A flipped bit must not become an acknowledgement, nor a byte of the log where no record checks it.
+    A flipped bit must not become an acknowledgement, nor a byte of the log that no record's CRC covers.
     """
 
     def __init__(self, *, is_checked: bool) -> None:
@@ -77,16 +77,16 @@ class Wire:
         return header + _CRC.pack(crc32(content, crc32(header))) + content if self.is_checked else header + content
 
     def told(self, end: int) -> bytes:
-        """Return a frame that says where the log ends. Only where frames are checked."""
+        """Return a frame with the end of the log. Only with checksums."""
         header = _HEADER.pack(end, _TOLD)
         return header + _CRC.pack(crc32(header))
 
     def report_reader(self) -> ReportReader:
-        """Return what reads the reports of one connection."""
+        """Return a reader of the reports of one connection."""
         return ReportReader(is_checked=self.is_checked)
 
     def frame_reader(self) -> FrameReader:
-        """Return what reads the frames of one connection."""
+        """Return a reader of the frames of one connection."""
         return FrameReader(is_checked=self.is_checked)
 
 
@@ -97,14 +97,14 @@ report, frame = STOCK.report, STOCK.frame
 
 
 class ReportReader:
-    """Puts reports together from the bytes of a connection."""
+    """Decodes reports from the bytes of a connection."""
 
     def __init__(self, *, is_checked: bool = False) -> None:
         self._unit = REPORT_BYTES + (_CRC.size if is_checked else 0)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[int]:
-        """Return the reports that are whole now. Raises FrameError for one that came damaged."""
+        """Return the reports that ``data`` completes. Raises FrameError for a damaged one."""
         data = self._rest + data
         whole = len(data) - len(data) % self._unit
         self._rest = data[whole:]
@@ -118,7 +118,7 @@ class ReportReader:
 
 
 class FrameReader:
-    """Puts frames together from the bytes of a connection."""
+    """Decodes frames from the bytes of a connection."""
 
     def __init__(self, *, is_checked: bool = False) -> None:
         self._is_checked = is_checked
@@ -127,11 +127,11 @@ class FrameReader:
 
     @property
     def is_amid_frame(self) -> bool:
-        """Whether the rest of a frame is still to come."""
+        """Whether a frame is incomplete."""
         return bool(self._held)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole now. Raises FrameError for a length that no primary sends, and for damage."""
+        """Yield the frames that ``data`` completes. Raises FrameError for an invalid length, and for damage."""
         self._held += data
         while len(self._held) >= self._header_bytes:
             offset, size = _HEADER.unpack_from(self._held)

@@ -1,11 +1,11 @@
-"""Handshake: how two of ours find out that they are, on the port where stock brokers replicate.
+"""Handshake: detects peers of this library on the port where stock brokers replicate.
 
-Whoever connects begins with 8 bytes that are a negative number. A stock primary takes them for a report that is no
-offset, sends nothing but heartbeats with that number, and does nothing else, so 4 bytes of 0 behind it mean "stock".
-One of ours answers with the number and a :class:`Hello`, and waits for that of the other side.
+The connecting side first sends 8 bytes, a negative number. A stock primary takes them for an invalid report and only
+sends heartbeats with that number, so 4 zero bytes after the number mean "stock". A primary of this library answers with
+the number and a :class:`Hello`, and waits for the other side's.
 
 ==========  ====================  ====================================
-byte        what                  layout
+byte        field                 layout
 ==========  ====================  ====================================
 0           ``MAGIC``             i64
 8           length of the text    i32
@@ -13,15 +13,15 @@ byte        what                  layout
 16          the hello             JSON
 ==========  ====================  ====================================
 
-Then reports go one way and frames the other, as in the stock protocol but checked: :data:`.frames.OURS`.
+Then reports go one way and frames the other, as in the stock protocol but with checksums: :data:`.frames.OURS`.
 
 ===========  =======================================================================================================
-``wants``    what follows the two hellos
+``wants``    after the two hellos
 ===========  =======================================================================================================
-``follow``   the replica reports, the primary sends its log. A primary that waits for what its replica has
-             (``unsettled``) turns that around: it reports, and the replica sends
-``look``     the same as ``follow``, and nothing is acknowledged by it: what one reports is only where one reads
-``fence``    a third hello, by which the primary says that it is ``fenced`` now
+``follow``   the replica reports, the primary sends its log. With a primary that is ``unsettled``, because it needs
+             its replica's log, it is the reverse: it reports, and the replica sends
+``look``     the same as ``follow``, but reports of this observer only give its position and acknowledge nothing
+``fence``    a third hello, in which the primary says that it is ``fenced`` now
 ===========  =======================================================================================================
 """
 
@@ -38,7 +38,7 @@ from zlib import crc32
 import orjson
 
 from rmqclient.errors import FrameError
-from rmqclient.replication.asking.broker_client import LogShape
+from rmqclient.replication.primary_client.broker_client import LogShape
 from rmqclient.store import MessageStore, StoreConfig
 from rmqclient.store.files.file_lock import TOPIC_BYTE
 from rmqclient.store.settings import replica_mark
@@ -46,7 +46,7 @@ from rmqclient.store.settings.lineage import Epoch, Lineage, begin_lineage, read
 from rmqclient.store.settings.store_settings import StoreSettings
 
 MAGIC: Final = -0x726D_7172_6570_6C31
-""""-rmqrepl1". A stock primary takes -1 for "nothing reported yet", so it must be another number."""
+""""-rmqrepl1". It is not -1, which a stock primary takes for "nothing reported yet"."""
 
 MAGIC_BYTES: Final = struct.pack(">q", MAGIC)
 _HEAD: Final = struct.Struct(">qi")
@@ -54,14 +54,14 @@ _CRC: Final = struct.Struct(">I")
 _MOST_BYTES: Final = 1 << 20
 
 PRIMARY: Final = "primary"
-"""The role of a store without a mark; the other roles are those of :class:`.replica_mark.Kind`."""
+"""The role of a store without a mark; the others are those of :class:`.replica_mark.Kind`."""
 
 Receive = Callable[[int], bytes]
-"""Returns exactly so many bytes of a connection, or raises OSError."""
+"""Returns exactly this number of bytes of a connection, or raises OSError."""
 
 
 class Wants(StrEnum):
-    """What the side that has connected wants."""
+    """The request of the connecting side."""
 
     FOLLOW = "follow"
     LOOK = "look"
@@ -70,24 +70,24 @@ class Wants(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What one of ours says of its store."""
+    """Facts about one side's store."""
 
     role: str
     store_id: str
-    """Empty for a store that has had neither a replica nor a primary of this library."""
+    """Empty for a store that never had a replica or a primary of this library."""
     epochs: tuple[tuple[int, int], ...]
     begin: int
-    """The oldest byte of the log that is there."""
+    """Offset of the oldest byte of the log."""
     end: int
     sizes: tuple[int, int, int, int]
     """The fixed settings, as in ``store.json``."""
     wants: str = Wants.FOLLOW
     ack: str = ""
-    """What a report of this side means: ``disk`` or ``memory``."""
+    """What a report of this side means: bytes on ``disk`` or in ``memory``."""
     copy: str = ""
-    """Which copy of the history this is: ``host:directory``."""
+    """The copy id, ``host:directory``."""
     epoch: int = 0
-    """Of a fenced store: the epoch that fenced it."""
+    """The epoch that fenced this store; 0 if it is not fenced."""
 
     @property
     def lineage(self) -> Lineage:
@@ -96,12 +96,12 @@ class Hello:
 
     @property
     def shape(self) -> LogShape:
-        """How the log is."""
+        """The shape of the log."""
         return LogShape(StoreSettings(*self.sizes), self.begin, self.end)
 
 
 def hello_of(store: MessageStore, wants: Wants = Wants.FOLLOW, ack: str = "") -> Hello:
-    """Return what an open store says of itself. Raises StoreCorrupt."""
+    """Return the hello of an open store. Raises StoreCorrupt."""
     mark, lineage = replica_mark.read_mark(store.root), read_lineage(store.root)
     return Hello(
         role=PRIMARY if mark is None else mark.kind,
@@ -127,13 +127,13 @@ def _sizes(config: StoreConfig) -> tuple[int, int, int, int]:
 
 
 def encode(hello: Hello) -> bytes:
-    """Return a hello as it goes over the wire."""
+    """Encode a hello."""
     text = orjson.dumps(asdict(hello))
     return _HEAD.pack(MAGIC, len(text)) + _CRC.pack(crc32(text)) + text
 
 
 def read_hello(receive: Receive) -> Hello | None:
-    """Read a hello; None when the other side is a stock primary. Raises FrameError for a damaged one, OSError."""
+    """Read a hello; None from a stock primary. Raises FrameError for a damaged one, OSError."""
     magic, size = _HEAD.unpack(receive(_HEAD.size))
     if magic != MAGIC or not 0 <= size <= _MOST_BYTES:
         raise FrameError(f"the other side does not speak this protocol: it begins with {magic} and {size}")
@@ -167,7 +167,7 @@ def _decode(text: bytes) -> Hello:
 
 
 def greet(connection: socket.socket, hello: Hello) -> Hello | None:
-    """Say the magic, and exchange hellos; return that of the other side, None for a stock primary.
+    """Send the magic and exchange hellos; return that of the other side, None for a stock primary.
 
     A stock primary takes up to 5 s to answer. Raises FrameError, OSError.
     """
@@ -179,14 +179,14 @@ def greet(connection: socket.socket, hello: Hello) -> Hello | None:
 
 
 def is_ours(first: bytes) -> bool:
-    """Tell whether the first report of a connection is the magic."""
+    """Return whether the first report of a connection is the magic."""
     return first == MAGIC_BYTES
 
 
 def answer(connection: socket.socket, store: MessageStore) -> Hello:
-    """Answer the magic by the hello of a store, and return that of who has connected.
+    """Answer the magic with a store's hello, and return that of the connecting side.
 
-    A primary begins its history with the first replica of this library. Raises FrameError, OSError, StoreFull.
+    A primary's history begins with its first replica of this library. Raises FrameError, OSError, StoreFull.
     """
     if replica_mark.read_mark(store.root) is None:
         with store.lock.held(TOPIC_BYTE):
@@ -199,7 +199,7 @@ def answer(connection: socket.socket, store: MessageStore) -> Hello:
 
 
 def receiver(connection: socket.socket) -> Receive:
-    """Return what reads exactly so many bytes of a connection, and none behind them."""
+    """Return a function that reads exactly a number of bytes of a connection."""
 
     def receive(count: int) -> bytes:
         content = b""

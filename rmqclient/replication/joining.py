@@ -1,12 +1,12 @@
-"""Joining: where a replica goes on, and whether its log and that of the primary are the same.
+"""Joining: the start offset of a replica, and the check that its log agrees with the primary's.
 
-The protocol compares nothing. So a replica asks for its own last record once more, and compares what comes byte by byte
-with what it has. It appends nothing before all of it was the same. Two logs that are the same there are the same below:
-a record has its place, its times and the unique id of its message in it. Every stock primary allows this. Two of ours
-compare their epochs first (:func:`check_lineage`), which says where the logs part.
+The stock protocol compares nothing. So a replica asks again for its own last record, and appends nothing before it has
+compared all of its bytes. If two logs agree there, they agree below: a record contains its offset, its times and the
+unique id of its message. Every stock primary allows this. Peers of this library compare their epochs first
+(:func:`check_lineage`), which tell where the logs diverge.
 
-A stock primary gives an empty replica its last file alone, which report 0 means. To get the first file, too, an empty
-replica asks for byte 1: byte 0 is the upper one of the first record's size, and 0.
+Report 0 makes a stock primary send only its last file. To get all files, an empty replica asks for byte 1; byte 0 is
+the upper byte of the first record's size, which is 0.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from rmqclient.errors import ConfigMismatch, FrameError, LogsDiffer
-from rmqclient.replication.asking.broker_client import LogShape
 from rmqclient.replication.frames import Frame
 from rmqclient.replication.handshake import Hello
+from rmqclient.replication.primary_client.broker_client import LogShape
 from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.settings.lineage import common_end
 from rmqclient.store.settings.replica_mark import Kind
@@ -26,9 +26,9 @@ _FROM_THE_BEGIN: Final = 1
 
 
 def check_lineage(own: Hello, theirs: Hello) -> None:
-    """Raise LogsDiffer when a replica cannot go on behind its end with what a primary has, by their epochs.
+    """Raise LogsDiffer if, by the epochs, a replica's log is not a prefix of the primary's.
 
-    Raises ConnectionError for a primary that another one replaced: it may be replaced at that address, too.
+    Raises ConnectionError for a primary that was replaced: the new one may come to that address, too.
     """
     if theirs.role == Kind.FENCED:
         raise ConnectionError(f"it is no longer a primary: another one has epoch {theirs.epoch}")
@@ -53,16 +53,16 @@ def check_lineage(own: Hello, theirs: Hello) -> None:
 
 
 class Joining:
-    """The begin of one connection to a primary. ``shape`` is None when the primary's broker did not answer.
+    """The start of one connection to a primary. ``shape`` is None if the primary's broker did not answer.
 
-    Raises LogsDiffer and ConfigMismatch when the logs cannot be the same.
+    Raises LogsDiffer and ConfigMismatch if the logs cannot agree.
     """
 
     def __init__(self, log: ReplicaLog, file_bytes: int, shape: LogShape | None) -> None:
         self._log = log
         self._file_bytes = file_bytes
         self.asked = self._first(shape) if log.is_empty else log.last_record()
-        """The first report: where the primary shall begin."""
+        """The first report: the start offset."""
         self._next = self.asked
         self._is_met = False
         if shape is not None:
@@ -70,16 +70,16 @@ class Joining:
 
     @property
     def is_done(self) -> bool:
-        """Whether what comes next is new."""
+        """Whether the comparison is complete."""
         return self._next >= self._log.end
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of what was asked for has come."""
+        """Whether any of the requested bytes have come."""
         return self._next > self.asked
 
     def take(self, frame: Frame) -> bytes:
-        """Compare what the replica has; return what is new. Raises LogsDiffer, FrameError for a gap in the stream."""
+        """Compare bytes that the replica has, and return new ones. Raises LogsDiffer, FrameError for a gap."""
         if self._log.is_empty and not self._is_met:
             return self._begin(frame) if frame.content else b""
         if frame.offset != self._next:
@@ -90,7 +90,7 @@ class Joining:
         return frame.content[known:]
 
     def _begin(self, frame: Frame) -> bytes:
-        """Let the empty log begin where the primary does."""
+        """Set the begin of the empty log to the primary's."""
         self._is_met = True
         self._next = frame.offset + len(frame.content)
         if frame.offset == self.asked == _FROM_THE_BEGIN:
@@ -116,7 +116,7 @@ class Joining:
             at, content = at + len(own), content[len(own) :]
 
     def _first(self, shape: LogShape | None) -> int:
-        """Return what an empty replica asks for: all that there is."""
+        """Return the first report of an empty replica, which asks for the whole log."""
         if shape is None or shape.end <= self._file_bytes:
             return 0
         return shape.begin - shape.begin % self._file_bytes or _FROM_THE_BEGIN

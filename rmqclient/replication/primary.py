@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Final, Self
 
 from rmqclient.errors import CannotListen
+from rmqclient.replication.acks.ack_publisher import AckPublisher
 from rmqclient.replication.acks.connected import Connections
-from rmqclient.replication.acks.keeper import Keeper
 from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender, Strangers
 from rmqclient.store import MessageStore, take_no_signals
@@ -22,16 +22,16 @@ _log = Log(__name__)
 _BACKLOG: Final = 16
 _PAUSE_S: Final = 0.1
 _MOST_REPLICAS: Final = 16
-"""Connections that are served at once. Whoever reaches the port can read the whole log, and is not asked who he is."""
+"""Connections served at once, at most. There is no access check: any client of the port can read the whole log."""
 
 
 class Primary:
-    """The port at which replicas of one open store connect. A context manager; leaving it ends every connection."""
+    """The port for replicas of one open store. A context manager; leaving it ends every connection."""
 
     def __init__(self, store: MessageStore, host: str, port: int, replication: Replication = ASYNC) -> None:
-        """``port`` 0 picks a free one; :meth:`start` says which. ``replication`` is what sends wait for."""
+        """``port`` 0 picks a free one, which :meth:`start` returns. ``replication`` is what sends wait for."""
         self._store = store
-        self._keeper = Keeper(store, replication, self.connections)
+        self._acks = AckPublisher(store, replication, self.connections)
         self._host, self._port = host, port
         self._socket: socket.socket | None = None
         self._senders: list[Sender] = []
@@ -45,11 +45,11 @@ class Primary:
     def start(self) -> tuple[str, int]:
         """Listen, and let sends wait for replicas; return host and port.
 
-        Raises StoreBusy when another process sends the log of the store, CannotListen, StoreFull.
+        Raises StoreBusy if another process serves replicas of the store, CannotListen, StoreFull.
         """
         self._store.replicas.begin_sending()
         self._socket = self._listen()
-        self._keeper.start()
+        self._acks.start()
         self._thread.start()
         self._telling.start()
         self._list.start()
@@ -66,16 +66,16 @@ class Primary:
             raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
 
     def replicas(self) -> dict[str, int | None]:
-        """Return what each connected replica reported last, by where it connects from."""
+        """Return the last report of each connected replica, by its address."""
         with self._lock:
             return {sender.name: sender.reported for sender in self._senders if sender.is_open}
 
     def connections(self) -> list[Sender]:
-        """Return the open connections, the oldest first. It waits for no lock: they ask when they end."""
+        """Return the open connections, the oldest first. Takes no lock, because ending connections call it."""
         return [sender for sender in list(self._senders) if sender.is_open]
 
     def close(self) -> None:
-        """Listen no more, and end every connection. Closing twice does nothing."""
+        """Stop listening, and end every connection. Closing twice does nothing."""
         listening, self._socket = self._socket, None
         if listening is None:
             return
@@ -86,7 +86,7 @@ class Primary:
         self._thread.join()
         self._telling.close()
         self._list.close()
-        self._keeper.close()
+        self._acks.close()
         for sender in self._senders:
             sender.close()
         self._senders.clear()
@@ -105,7 +105,7 @@ class Primary:
             try:
                 connection, address = listening.accept()
                 self._serve(connection, f"{address[0]}:{address[1]}")
-            except Exception as error:  # noqa: BLE001 - such as no descriptor or no thread left: the next one may have it
+            except Exception as error:  # noqa: BLE001 - such as no free descriptor or thread
                 if not self._ended.is_set():
                     _log.warning("a replica could not be served: %s; waiting for the next one", error)
                     self._ended.wait(_PAUSE_S)
@@ -117,7 +117,7 @@ class Primary:
                 _log.warning("replica %s is not served: %d others are connected", name, len(self._senders))
                 connection.close()
                 return
-            sender = Sender(self._store, connection, name, self._keeper.look, self._strangers)
+            sender = Sender(self._store, connection, name, self._acks.look, self._strangers)
             self._senders.append(sender)
         try:
             sender.start()

@@ -1,4 +1,4 @@
-"""Promotion: what a replica has, what it lacks, and making it a primary."""
+"""Promotion: makes a replica a primary, and reports what it has and lacks."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from rmqclient.store.settings.lineage import read_lineage
 from rmqclient.store.settings.replica_mark import Kind, read_mark
 
 _ALIVE_MS: Final = 10_000
-"""A primary that was heard so lately is alive: two primaries would be the result."""
+"""Milliseconds since its last contact within which a primary counts as alive; a promotion would make two."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """How a store stands. Bytes and times are those that the follower saw last, by the clock of this host."""
+    """The state of a store. Offsets and times are the follower's last observations, by the clock of this host."""
 
     role: str
     """``primary``, ``follower``, ``unsettled`` or ``fenced``."""
     epoch: int
-    """The newest epoch that the store knows; 0 without one."""
+    """The newest epoch of the store; 0 without epochs."""
     primary: str
-    """Whom it follows; who replaced it, when it is fenced; empty for a primary."""
+    """The primary that it follows, or that fenced it; empty for a primary."""
     broker: str
     is_followed: bool
     """Whether a process follows the primary now."""
     end: int
     """The end of the log here, exclusive."""
     primary_end: int
-    """Where the log of the primary ended when it was heard last, at least."""
+    """The end of the primary's log at the last contact, at least."""
     missing_bytes: int
     silent_s: float | None
-    """Seconds since the primary was heard last; None when it never was."""
+    """Seconds since the last contact with the primary; None if there was no contact."""
     behind_s: float | None
-    """Seconds since all that the primary had was here: what it got later may be missing. None when it never was."""
+    """Seconds since the replica last had all of the primary's log; None if it never had."""
     problem: str
-    """Why the replica does not follow; empty when it does."""
+    """The reason for which the replica does not follow; empty if it does."""
     untold: str
-    """The old primary, which could not be told yet that this store took its place; empty when there is none."""
+    """The old primary, if it has not been told yet that this store replaced it; else empty."""
     store_id: str
-    """The history that the log is of; empty for a store that has had no replica of this library."""
+    """The id of the log's history; empty for a store that never had a replica of this library."""
 
 
 def status(root: Path) -> ReplicaStatus:
-    """Return how a store stands. Raises StoreUnusable for a directory that holds none, and as opening one."""
+    """Return the state of a store. Raises StoreUnusable for a directory without a store, and as opening one."""
     with open_store(root, create=False, housekeeping=False, settling=True) as store:
         mark, lineage, end = read_mark(root), read_lineage(root), store.state.published_to
         is_followed = store.lock.holder(FOLLOWER_BYTE) is not None
@@ -78,11 +78,10 @@ def _since(time_ms: int) -> float | None:
 
 
 def promotable(root: Path, *, force: bool = False) -> ReplicaStatus:
-    """Return how a store stands that may be promoted; changes nothing.
+    """Return the state of a store that may be promoted; changes nothing.
 
-    Without ``force`` a replica is not promoted while its primary was heard in the last 10 s, nor when bytes of it are
-    missing or none were ever received; and neither is a primary that waits for its replica, nor one that another one
-    replaced. Raises StoreUnusable then, and for a primary.
+    Raises StoreUnusable for a primary. Without ``force`` also for a replica that heard its primary in the last 10 s,
+    lacks bytes of it or never received any, for a primary that waits for its replica, and for one that was replaced.
     """
     found = status(root)
     if found.role == PRIMARY:
@@ -94,10 +93,10 @@ def promotable(root: Path, *, force: bool = False) -> ReplicaStatus:
 
 
 def promote(root: Path, *, force: bool = False) -> ReplicaStatus:
-    """Make a store that takes nothing of its own a primary, for good, and tell the old one; return how it stood.
+    """Make a replica, or another store that takes no messages, a primary, and tell the old one; return its old state.
 
-    ``untold`` is the old one when it could not be told. The follower must have ended. Raises as :func:`promotable`, and
-    StoreInUse while a process has the store open.
+    ``untold`` is the old primary if it could not be told. The follower must have ended. Raises as :func:`promotable`,
+    and StoreInUse while a process has the store open.
     """
     found = promotable(root, force=force)
     if found.role == Kind.FOLLOWER:

@@ -1,8 +1,8 @@
-"""Receiving: one connection to a primary: what comes is compared, then appended, then reported.
+"""Receiving: one connection to a primary, whose bytes are compared, appended and reported.
 
-A report is sent when the bytes below it are appended, and with ``Ack.DISK`` when they are on the disk, too; one flush
-covers all that one read has brought. Nothing is reported as had before the logs were compared: a stock primary takes
-any report for an acknowledgement.
+A report is sent when the bytes below it are appended, and with ``Ack.DISK`` when they are on disk, too; one flush
+covers all bytes of one read. Nothing is reported before the logs were compared, because a stock primary takes any
+report for an acknowledgement.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _LOOK_S: Final = 1.0
 
 
 class Ack(StrEnum):
-    """What a report says of the bytes below it."""
+    """What a report means for the bytes below it."""
 
-    MEMORY = "memory"  #: they survive the end of every process here, as a stock slave means it
+    MEMORY = "memory"  #: they survive the end of all processes here, as with a stock slave
     DISK = "disk"  #: they survive a power cut here
 
 
 class Receiving:
-    """One connection. Each time the primary says something ``heard`` is told where its log ends, at least.
+    """One connection. On every contact ``heard`` gets the end of the primary's log, at least.
 
-    ``joined`` is called once, when both logs were found to be the same, before a byte is appended.
+    ``joined`` is called once, after both logs were found to agree, before a byte is appended.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Receiving:
         self._sent_at = 0.0
 
     def run(self, ended: threading.Event) -> None:
-        """Receive until ``ended`` is set, or an error comes.
+        """Receive until ``ended`` is set.
 
-        Raises OSError when the connection is lost, FrameError, RecordsDamaged, LogsDiffer, and what appending raises.
+        Raises OSError if the connection is lost, FrameError, RecordsDamaged, LogsDiffer, and as an append.
         """
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(_LOOK_S)
@@ -85,7 +85,7 @@ class Receiving:
                 raise self._nothing_of_what_is_asked()
 
     def _nothing_of_what_is_asked(self) -> Exception:
-        """Return what is raised when a primary is there, and sends nothing of what both should have."""
+        """Return the error for a primary that is alive but does not send the bytes that both should have."""
         asked = f"bytes {self._joining.asked} to {self._log.end}"
         if self._joining.has_begun:
             return ConnectionError(f"the primary has sent a part of {asked} only")
@@ -95,7 +95,7 @@ class Receiving:
         )
 
     def _receive(self) -> bool:
-        """Take what comes next; return whether anything came."""
+        """Take the next bytes; return whether any came."""
         try:
             data = self._socket.recv(_READ_BYTES)
         except TimeoutError:
@@ -120,7 +120,7 @@ class Receiving:
         return True
 
     def _report(self) -> None:
-        """Say how far the replica is, when it is further than it said, or has said nothing for a while."""
+        """Report the end of the log if it has grown, or if the last report is old."""
         end = self._log.end if self._joining.is_done and not self._log.is_empty else self._joining.asked
         if end <= self._reported and time.monotonic() - self._reported_at < HEARTBEAT_S:
             return
@@ -130,7 +130,7 @@ class Receiving:
         self._reported, self._reported_at = end, time.monotonic()
 
     def _is_durable(self) -> bool:
-        """Flush what is appended; return whether it is on the disk. Raises StorePoisoned."""
+        """Flush the log; return whether that succeeded. Raises StorePoisoned."""
         try:
             self._store.flusher.wait_until_flushed(self._log.end)
         except NotFlushed as error:

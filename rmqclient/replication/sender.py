@@ -1,7 +1,7 @@
-"""Sender: sends the log of an open store to one replica, and hears how far the replica is.
+"""Sender: sends the log of an open store to one replica, and takes its reports.
 
-It sends what every reader may see, whichever process has appended it, and sleeps on a bell of the store until there is
-more. Nothing waits for the disk of the primary, as in RocketMQ. Two threads: one sends, one hears reports.
+It sends all published bytes, whichever process has appended them, and sleeps on a bell of the store until there are
+more. It does not wait for the primary's disk, as in RocketMQ. One thread sends, another one takes reports.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MOST_STRANGERS: Final = 256
 
 _READ_BYTES: Final = 4096
 _TELL_S: Final = 1.0
-"""How often a replica of this library is told where the log of its primary ends."""
+"""Seconds between frames with the log's end, for a replica of this library."""
 
 
 class Sender:
-    """One connection of a replica. It ends when the replica is gone, is silent, or says to have more than there is."""
+    """One connection of a replica. It ends if the replica is gone, is silent, or reports more than the log has."""
 
     def __init__(
         self,
@@ -58,20 +58,19 @@ class Sender:
         ``strangers`` are those of all connections.
         """
         self.name = name
-        """Where the replica connects from."""
+        """The replica's address, ``host:port``."""
         self.identity = name.rpartition(":")[0]
-        """Which replica it is: its copy, or its host, because nothing in a stock one's words says more. Who only looks
-        is nobody else."""
+        """Copy id, or the host of a stock slave. An observer is identified by its connection."""
         self.is_flushed = False
-        """Whether it reports what is on its disk."""
+        """Whether it reports bytes on its disk."""
         self.reported: int | None = None
         """The end of the replica's log, by its last report."""
         self.acked: int | None = None
-        """The same, from its second report on: the first one only asks where to begin, and anybody can send it."""
+        """The same, from its second report on: the first one is only the start offset, and proves nothing."""
         self.peer: Hello | None = None
-        """What a replica of this library said of itself; None for a stock one."""
+        """The hello of a replica of this library; None for a stock one."""
         self._copy = ""
-        """Which copy follows; empty for a stock replica, and for one that only looks."""
+        """The copy id of a follower; empty for a stock replica, and for an observer."""
         self._wire = STOCK
         self._told = told
         self._strangers = Strangers() if strangers is None else strangers
@@ -89,12 +88,12 @@ class Sender:
         ]
 
     def start(self) -> None:
-        """Begin to serve the replica."""
+        """Start serving the replica."""
         for thread in self._threads:
             thread.start()
 
     def give_back(self, primary: Hello) -> None:
-        """Send to a primary that waits for what its replica has, until it has gone; hellos were exchanged."""
+        """Send the log to an unsettled primary until it disconnects. Hellos were exchanged before."""
         self.peer, self._wire = primary, OURS
         self.start()
         self._ended.wait()
@@ -102,11 +101,11 @@ class Sender:
 
     @property
     def is_open(self) -> bool:
-        """Whether the replica is still served."""
+        """Whether the connection is open."""
         return not self._ended.is_set()
 
     def close(self) -> None:
-        """End the connection; returns when its threads have ended."""
+        """End the connection, and wait for its threads."""
         self._end()
         for thread in self._threads:
             thread.join()
@@ -144,9 +143,9 @@ class Sender:
             self._told()
 
     def _meet(self) -> ReportReader | None:
-        """Find out who has connected; return what reads its reports, None when it wants nothing more.
+        """Identify the peer; return a reader of its reports, None if it needs nothing more.
 
-        Raises ConnectionError for a replica that is not from here.
+        Raises ConnectionError for a replica of another history.
         """
         if self.peer is not None:
             return self._wire.report_reader()
@@ -169,10 +168,10 @@ class Sender:
         return self._wire.report_reader()
 
     def _take_first(self, end: int) -> None:
-        """Believe where a stock replica wants to begin.
+        """Accept the start offset of a stock replica.
 
-        Nothing in its words says whose bytes it has. So one that had more than this store, which has lost them perhaps,
-        is refused until it has none: the log would pass its end, and go on behind bytes that are other ones.
+        A stock replica does not say of which store its bytes are. If it had more than this store, which may have lost
+        them, it is refused until it is empty: once the log passed its end, its bytes below would differ.
         """
         is_empty, is_too_much = end == 0, end > self._store.state.published_to
         if is_empty:
@@ -184,7 +183,7 @@ class Sender:
         self._take(end)
 
     def _take(self, end: int) -> None:
-        """Believe a report. Raises ConnectionError for bytes that this log does not have."""
+        """Accept a report. Raises ConnectionError if it is beyond this log."""
         published_to = self._store.state.published_to
         if end > published_to:
             raise ConnectionError(
@@ -197,10 +196,10 @@ class Sender:
         self.reported = end
 
     def _begin_at(self, offset: int) -> None:
-        """Send the log from there on. Raises StoreFull.
+        """Send the log from an offset on. Raises StoreFull.
 
-        It is noted first that the copy follows: from now on it may have bytes that a power cut takes from this store.
-        One that found in the hello that the logs differ has asked for nothing, and has nothing to give back.
+        First record that the copy follows, because from now on it may have bytes that a power cut takes from this
+        store. A replica that saw in the hello that the logs differ does not come here.
         """
         if self._copy:
             with self._store.lock.held(TOPIC_BYTE):
@@ -213,7 +212,7 @@ class Sender:
 
     def _send(self) -> None:
         self._begun.wait()
-        offset, said_at = self._begin, 0.0  # 0: the first heartbeat comes at once
+        offset, said_at = self._begin, 0.0  # 0: send the first heartbeat at once
         every_s = _TELL_S if self._wire.is_checked else HEARTBEAT_S
         while self.is_open:
             heard = self._bell.arm_log()
@@ -231,9 +230,9 @@ class Sender:
                 self._bell.wait(heard, min(LONGEST_SLEEP_S, every_s))
 
     def _next(self, offset: int) -> bytes:
-        """Return the next bytes of the log, of one file; nothing at its end, and where it has no bytes any more.
+        """Return the next bytes of the log, of one file; empty at its end, and where bytes were removed.
 
-        A stock primary sends nothing then, either: the replica hears heartbeats that do not go on.
+        A stock primary sends nothing then, either: the replica only gets heartbeats with the same offset.
         """
         files = self._store.log_files
         base = files.base_of(offset)
@@ -247,15 +246,14 @@ class Sender:
 
 
 class Strangers:
-    """Hosts of stock replicas that have had bytes which are not from here. Safe for threads.
+    """Hosts of stock replicas that had bytes of another log. Safe for threads.
 
-    A slave that is refused comes again every few seconds, so of too many hosts the one that has not come for longest
-    is forgotten.
+    A refused slave comes again every few seconds, so beyond the limit the least recent host is forgotten.
     """
 
     def __init__(self) -> None:
         self._hosts: dict[str, None] = {}
-        """In the order in which they came last."""
+        """The hosts, the least recent first."""
         self._lock = threading.Lock()
 
     def add(self, host: str) -> None:
@@ -271,7 +269,7 @@ class Strangers:
                 )
 
     def has(self, host: str) -> bool:
-        """Tell whether a host was noted, which has come again."""
+        """Return whether a host was noted, and make it the most recent one."""
         with self._lock:
             if host not in self._hosts:
                 return False
@@ -279,6 +277,6 @@ class Strangers:
             return True
 
     def forget(self, host: str) -> None:
-        """Note that a host has nothing any more."""
+        """Forget a host, whose replica is empty now."""
         with self._lock:
             self._hosts.pop(host, None)

@@ -1,4 +1,4 @@
-"""Status: what the follower saw last, in ``<root>/follower.json``, for whoever asks while it runs or after its end."""
+"""Status: the follower's last observations, in ``<root>/follower.json``, for other processes and after its end."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ _FILE: Final = Path("follower.json")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a follower knows. Times are in ms since 1970, by the clock of the replica."""
+    """Observations of a follower. Times are in ms since 1970, by the clock of the replica."""
 
     primary: str = ""
-    """Of whom this is known: where it sends its log."""
+    """The primary's address for replicas."""
     contact_ms: int = 0
-    """When the primary said something last; 0 for never."""
+    """Last contact with the primary; 0 for never."""
     primary_end: int = 0
-    """The end of its log, as it said last."""
+    """The end of its log at the last contact."""
     level_ms: int = 0
-    """When all that the primary had was here; 0 for never."""
+    """When the replica last had all of the primary's log; 0 for never."""
     problem: str = ""
-    """Why the replica does not follow just now; empty when it does."""
+    """The reason for which the replica does not follow now; empty if it does."""
 
 
 def seen_of(root: Path, primary: str) -> Seen:
-    """Return what was seen of one primary; nothing when the replica followed another one until now."""
+    """Return the observations of one primary; empty ones if the replica followed another one until now."""
     seen = read_seen(root)
     return seen if seen.primary == primary else Seen(primary)
 
 
 def write_seen(root: Path, seen: Seen) -> None:
-    """Keep what was seen. Raises StoreFull."""
+    """Write the file. Raises StoreFull."""
     document.replace_file(root / _FILE, orjson.dumps(asdict(seen)))
 
 
 def read_seen(root: Path) -> Seen:
-    """Return what was seen last; nothing when no follower has run yet, or when the file is damaged."""
+    """Read the file; empty observations if it is missing or damaged."""
     try:
         found: Any = orjson.loads(document.content(root / _FILE, missing=b"{}"))
         return Seen(**found)

@@ -18,9 +18,9 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import FrameError
 from rmqclient.remoting.frame import Frame, encode
 from rmqclient.remoting.table import response
-from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.follower import Follower
 from rmqclient.replication.primary import Primary
+from rmqclient.replication.primary_client.broker_client import BrokerClient
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.recovery.replica import become_replica, promote

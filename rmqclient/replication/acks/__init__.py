@@ -1,1 +1,1 @@
-"""Acks: how many followers have what, and what senders are told of it."""
+"""Acks: the part of the log that followers have, for senders of messages that wait for it."""

@@ -1,7 +1,7 @@
-"""Connected: which replicas a primary serves, in ``<root>/followers.json``, for whoever asks on its host.
+"""Connected: the connected replicas of a primary, in ``<root>/followers.json``, for other processes of the host.
 
-The process that serves them writes the file when one has come or gone, and every few seconds while there are any. What
-a killed process has left grows old, and is not believed. Nothing waits for the disk: after a power cut nobody is there.
+The serving process writes the file when a replica comes or goes, and every few seconds while there are any. So an old
+file is of a killed process and is ignored. It need not survive a power cut, so no write waits for the disk.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _FILE: Final = Path("followers.json")
 _LOOK_S: Final = 0.5
 _WRITE_S: Final = 5.0
 _OLD_MS: Final = 15_000
-"""A file that was not written for so long is of a process that has ended."""
+"""Milliseconds since the last write after which the file's process is taken to have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """One replica that is connected."""
+    """One connected replica."""
 
     address: str
-    """Where it connects from."""
+    """Its address, ``host:port``."""
     copy: str
-    """Which copy it is, ``host:directory``; empty for a slave of RocketMQ."""
+    """Its copy id, ``host:directory``; empty for a slave of RocketMQ."""
     reports: str
-    """Where the bytes are that it reports: ``disk``, ``memory``, or ``nowhere`` for one that only looks."""
+    """What its reports mean: bytes on ``disk``, in ``memory``, or ``nowhere`` for an observer."""
     missing_bytes: int | None
-    """What it had not reported of the log; None before its first report."""
+    """Bytes of the log beyond its last report; None before the first one."""
 
 
 def connected(root: Path) -> tuple[Connected, ...]:
-    """Return the replicas that a store had a few seconds ago; none when nobody serves it, or knows.
+    """Return the replicas that a store had a few seconds ago; empty if no process serves it.
 
-    What a server has written that was killed is believed for 15 s.
+    The list of a killed server is returned for 15 s.
     """
     try:
         found: Any = orjson.loads(document.content(root / _FILE, missing=b"{}"))
@@ -63,7 +63,7 @@ def connected(root: Path) -> tuple[Connected, ...]:
 
 
 class Connections:
-    """Keeps the list of one open store's connections. Ended by :meth:`close`."""
+    """Writes the list of one open store's connections, until :meth:`close`."""
 
     def __init__(self, store: MessageStore, senders: Callable[[], Sequence[Sender]]) -> None:
         self._store = store
@@ -76,11 +76,11 @@ class Connections:
         self._thread.start()
 
     def close(self) -> None:
-        """List nobody any more."""
+        """Write an empty list, and stop."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
-        with suppress(OSError):  # it grows old
+        with suppress(OSError):  # readers ignore an old file
             (self._store.root / _FILE).unlink(missing_ok=True)
 
     def _run(self) -> None:
@@ -91,17 +91,17 @@ class Connections:
             present = [(each.address, each.missing_bytes is None) for each in found]
             if present != known or (found and time.monotonic() - written_at > _WRITE_S):
                 known, written_at = present, time.monotonic()
-                with suppress(OSError, QueueError):  # a full disk: the list grows old
+                with suppress(OSError, QueueError):  # on a full disk the file gets old
                     _write(self._store.root, _rendered(found, clock.wall_ms()))
 
     def _list(self) -> list[Connected]:
-        """Return who is connected; not who has said nothing yet, which may be anybody."""
+        """Return the connected replicas that have reported; other connections may be of anything."""
         end = self._store.state.published_to
         return [_of(sender, end) for sender in self._senders() if sender.peer or sender.reported is not None]
 
 
 def _write(root: Path, content: bytes) -> None:
-    """Replace the file for whoever reads it now. Raises OSError, StoreFull."""
+    """Replace the file atomically. Raises OSError, StoreFull."""
     scratch = scratch_name(root)
     try:
         with open(scratch, "xb", opener=open_for_owner) as file:

@@ -1,8 +1,8 @@
-"""Followers: what is acknowledged, by the reports of all who are connected.
+"""Followers: computes the acknowledged end of the log from the reports of all connected followers.
 
-A report is one follower's word for its own log. So what N followers have is the N-th of their ends, from the furthest
-down, and never the furthest alone. One follower counts once: its newest connection speaks for it, also when that says
-less than the one before, because the follower has lost something then.
+A report is about one follower's own log, so N followers have the log up to the N-th largest of their ends. A follower
+counts once, by its newest connection, even if that reports less than the one before: then the follower has lost
+something.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ class Follower(Protocol):
 
     @property
     def identity(self) -> str:
-        """Which follower it is: its copy, ``host:directory``, if it says so, else its host."""
+        """Its copy id, ``host:directory``, or its host if it has not sent one."""
 
     @property
     def reported(self) -> int | None:
-        """What it said last; None before its first report."""
+        """The end in its last report; None before the first one."""
 
     @property
     def acked(self) -> int | None:
-        """The end of what it is known to have; None before it has answered what it was sent."""
+        """The end up to which it has acknowledged bytes that were sent; None before the first acknowledgement."""
 
     @property
     def is_flushed(self) -> bool:
-        """Whether it reports what is on its disk, rather than in its memory."""
+        """Whether it reports bytes on its disk, rather than in memory."""
 
 
 def acknowledged(connections: Iterable[Follower], settings: Replication) -> int | None:
-    """Return up to where as many followers have the log as are waited for; None when there are fewer of them.
+    """Return the end up to which the required number of followers have the log; None if there are fewer followers.
 
     ``connections`` are the open ones, the oldest first.
     """

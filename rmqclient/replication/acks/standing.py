@@ -1,4 +1,4 @@
-"""Standing: how a store stands with its followers, for whoever asks on its host."""
+"""Standing: the state of a store's replication, for any process of its host."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from rmqclient.store.settings.replication import read_replication
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What sends wait for, and what followers have. Places are bytes of the log."""
+    """What sends wait for, and what followers have. Offsets are bytes of the log."""
 
     wait_for: str
     """``none``, ``memory`` or ``disk``."""
     on_lost: str
     followers: int
-    """How many must have a message."""
+    """Number of followers that must have a message."""
     in_sync: bool | None
-    """Whether so many are; None when nobody waits for them."""
+    """Whether this number is in sync; None if sends do not wait."""
     replicated_to: int | None
-    """Up to where so many followers have the log, by their last words; None when nobody waits for them."""
+    """The end up to which this number of followers have the log; None if sends do not wait."""
     unreplicated_bytes: int
-    """Bytes that followers may lack from the first message on that was answered without them; 0 when they have all
-    that was answered."""
+    """Bytes from the first message that was answered without followers; 0 if they have all answered messages."""
     unreplicated_s: float | None
-    """Seconds since then; None when they have all that was answered."""
+    """Seconds since that message; None if they have all answered messages."""
     replicas: tuple[Connected, ...]
-    """Those that are connected, by what was known a few seconds ago."""
+    """The replicas connected a few seconds ago."""
 
 
 def standing(root: Path) -> Standing | None:
-    """Return how a store stands; None for one that takes no messages of its own. Raises as opening it."""
+    """Return the state of a store; None for one that takes no messages of its own. Raises as opening it."""
     with open_store(root, create=False, housekeeping=False, settling=True) as store:
         if store.is_replica:
             return None

@@ -1,10 +1,10 @@
-"""Returning: how a store that was a primary finds its place again.
+"""Returning: the return of a former primary.
 
 ================  ===============================================================================================
-module            what it is
+module            purpose
 ================  ===============================================================================================
-``fencing``       the new primary tells the old one, which takes no message from then on
-``rejoining``     the old one follows the new one: what only it has is shown, kept aside and cut off
-``reclaiming``    a primary that lost power takes back what its replica has, before it goes on
+``fencing``       the new primary tells the old one, which takes no more messages
+``rejoining``     the old one follows the new one, after its extra messages were saved and cut off
+``reclaiming``    a primary that lost power takes back bytes from its replica before it continues
 ================  ===============================================================================================
 """

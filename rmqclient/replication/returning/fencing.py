@@ -1,8 +1,7 @@
-"""Fencing: a new primary tells the one whose place it took, which takes no message from then on.
+"""Fencing: a new primary tells the old one, which takes no more messages.
 
-Nobody can stop a host that cannot be reached. So the address is kept in ``<root>/replaced.json`` until the old primary
-has answered, and the server of the new one goes on telling. Who is told has the same history and an older epoch;
-anybody else stays as it is.
+The old host may be unreachable. So its address is kept in ``<root>/replaced.json``, and the new primary's server
+retries until the old one has answered. Only a store with the same history and an older epoch is fenced.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _log = Log(__name__)
 _FILE: Final = Path("replaced.json")
 _CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 8.0
-"""A stock primary, which cannot be told, takes 5 s to show that it is one."""
+"""Seconds for an answer. A stock primary, which cannot be fenced, shows after 5 s that it is one."""
 _AGAIN_S: Final = 1.0
 
 
@@ -48,26 +47,26 @@ def be_fenced(store: MessageStore, connection: socket.socket, theirs: Hello) -> 
 
 
 def note_replaced(root: Path, primary: str) -> None:
-    """Keep whom the store replaces when it is promoted. Raises StoreFull."""
+    """Record the primary that a promoted store replaces. Raises StoreFull."""
     document.replace_file(root / _FILE, orjson.dumps({"primary": primary}))
 
 
 def forget_replaced(root: Path) -> None:
-    """Forget whom the store replaced: it was told, or the store was not promoted after all."""
+    """Forget the replaced primary, because it was told, or because the store was not promoted after all."""
     (root / _FILE).unlink(missing_ok=True)
 
 
 def replaced(root: Path) -> str:
-    """Return whom the store replaced and could not tell yet; empty when there is nobody."""
+    """Return the replaced primary that was not told yet, or an empty string."""
     with suppress(orjson.JSONDecodeError, AttributeError):
         return str(orjson.loads(document.content(root / _FILE, missing=b"{}")).get("primary", ""))
     return ""
 
 
 def tell(store: MessageStore, primary: str) -> bool:
-    """Tell a primary that this store took its place; return whether nobody has to be told any more.
+    """Tell a primary that this store replaced it; return whether this is finished.
 
-    A stock primary cannot be told. Raises OSError, FrameError: then it is to be tried again.
+    A stock primary cannot be told, so it is finished. After OSError or FrameError try again.
     """
     own = hello_of(store, Wants.FENCE)
     with socket.create_connection(split(primary), _CONNECT_S) as connection:
@@ -89,12 +88,12 @@ class Telling:
         self._thread = GuardedThread(target=self._run, name="rmq-ha-fence")
 
     def start(self) -> None:
-        """Begin, when there is somebody to tell."""
+        """Start, if a primary has to be told."""
         if replaced(self._store.root):
             self._thread.start()
 
     def close(self) -> None:
-        """Tell nobody any more."""
+        """Stop."""
         self._ended.set()
         self._thread.join()
 
@@ -104,7 +103,7 @@ class Telling:
 
 
 def tell_once(store: MessageStore) -> bool:
-    """Tell the old primary; return whether it was told, or there is nobody to tell. It may wait some seconds."""
+    """Tell the old primary, if there is one; return whether this is finished. May take some seconds."""
     primary = replaced(store.root)
     try:
         is_told = not primary or tell(store, primary)

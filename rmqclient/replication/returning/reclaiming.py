@@ -1,13 +1,13 @@
-"""Reclaiming: a primary that lost power takes back what its replica has, before it goes on.
+"""Reclaiming: a primary that lost power takes back bytes from its replica before it continues.
 
-What was replicated is on two hosts, and a power cut takes the end of one log only. The replica of a primary that was
-not closed in order before its host was started again may have that end. Their logs have one history, and nobody wrote
-since, so the longer one begins with the shorter one. The replica connects as ever; the primary says that it is
-``unsettled``, reports like a replica, and gets the rest. Then it begins an epoch and is a primary again: a replica that
-still has more, because there were two, is found out by that.
+Replicated bytes are on two hosts, and a power cut takes the end of one log only. If a primary was not closed in order
+before its host restarted, its replica may have that end. Their logs have one history and nothing was written since, so
+the shorter log is a prefix of the longer one. The replica connects as always; the primary says that it is
+``unsettled``, reports like a replica, and gets the rest. Then it begins a new epoch and is a primary again; the epoch
+detects a second replica that has still more.
 
-A replica whose connection broke before its first byte has nothing, not even the history, and has nothing to give back.
-A new directory has nothing, either; it is not waited for and settles nothing, so it is told apart by who has followed.
+A replica whose first connection broke before its first byte is empty and has nothing to give back. A new directory is
+empty, too, but proves nothing; the list of copies that have followed tells the two apart.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _log = Log(__name__)
 _LOOK_S: Final = 0.2
 _SAY_S: Final = 60
 _HELLO_S: Final = 5.0
-"""Who has begun to speak says who it is at once: nobody else is heard meanwhile."""
+"""Seconds for a peer's hello, once it has begun; other peers wait meanwhile."""
 _MOST_SILENT: Final = 16
 
 
 def reclaim(root: Path, host: str, port: int, ended: threading.Event) -> bool:
-    """Wait for the replica at an address, take back what it has, and make the store a primary again.
+    """Wait for the replica at an address, take back its bytes, and make the store a primary again.
 
-    Returns whether that was done; not when ``ended`` was set. Raises CannotListen, StoreBusy when another process waits
-    or sends, StoreFenced when a promoted replica calls, and what opening and appending raise.
+    Returns False if ``ended`` was set first. Raises CannotListen, StoreBusy if another process waits or serves
+    replicas, StoreFenced if a promoted replica connects, and as opening and appending.
     """
     with open_store(root, create=False, housekeeping=False, settling=True) as store, Reclaiming(store) as waiting:
         waiting.listen(host, port)
@@ -56,7 +56,7 @@ def reclaim(root: Path, host: str, port: int, ended: threading.Event) -> bool:
 
 
 def _settled(root: Path, ended: threading.Event) -> bool:
-    """Make the store a primary again, as soon as no command has it open; return False when ``ended`` was set first."""
+    """Make the store a primary again, once no command has it open; return False if ``ended`` was set first."""
     said = ""
     while not ended.is_set():
         try:
@@ -81,7 +81,7 @@ class Reclaiming:
         self._silent: list[socket.socket] = []
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; return host and port. Raises CannotListen, and StoreBusy when another process waits or sends."""
+        """Listen; return host and port. Raises CannotListen, and StoreBusy if another process waits or serves."""
         self._store.replicas.begin_sending()
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -93,7 +93,7 @@ class Reclaiming:
         return str(found[0]), int(found[1])
 
     def run(self, ended: threading.Event) -> bool:
-        """Wait until a replica has given back what it has; return False when ``ended`` was set first."""
+        """Wait until a replica has given back its bytes; return False if ``ended`` was set first."""
         looks = 0
         while not ended.is_set() and self._listening is not None:
             if looks % int(_SAY_S / _LOOK_S) == 0:
@@ -107,7 +107,7 @@ class Reclaiming:
         return False
 
     def _next(self, listening: socket.socket) -> socket.socket | None:
-        """Return a connection that has said something, or ended; others wait beside it, and the oldest of many goes."""
+        """Return a connection with data or an end. Others wait; of too many the oldest is closed."""
         with selectors.DefaultSelector() as selector:
             for each in (listening, *self._silent):
                 selector.register(each, selectors.EVENT_READ)
@@ -115,7 +115,7 @@ class Reclaiming:
         if listening in ready:
             try:
                 self._silent.append(listening.accept()[0])
-            except OSError:  # such as no descriptor left: the next turn may have one
+            except OSError:  # such as no free descriptor; the next turn may get one
                 time.sleep(_LOOK_S)
         if len(self._silent) > _MOST_SILENT:
             self._silent.pop(0).close()
@@ -134,7 +134,7 @@ class Reclaiming:
             self._listening.close()
 
     def _is_settled_by(self, connection: socket.socket, ended: threading.Event) -> bool:
-        """Take back what the other side has; return whether that was done. Raises StoreFenced."""
+        """Take back the other side's bytes; return whether that was done. Raises StoreFenced."""
         connection.settimeout(_HELLO_S)
         try:
             if not handshake.is_ours(handshake.receiver(connection)(len(handshake.MAGIC_BYTES))):
@@ -164,7 +164,7 @@ class Reclaiming:
         return self._log.end >= theirs.end
 
     def _has_followed(self, empty: Hello) -> bool:
-        """Tell that an empty replica has followed, and so has all that it can have. Raises LogsDiffer for a new one."""
+        """Return True for an empty replica that has followed, so has no more. Raises LogsDiffer for a new one."""
         copies = followers(self._store.root)
         if empty.copy not in copies:
             raise LogsDiffer(
@@ -173,7 +173,7 @@ class Reclaiming:
         return True
 
     def _receive(self, connection: socket.socket, theirs: Hello, ended: threading.Event) -> None:
-        """Follow the replica until all that it has is here. Raises as :meth:`Receiving.run`."""
+        """Follow the replica up to its end. Raises as :meth:`Receiving.run`."""
         done = threading.Event()
 
         def heard(_: int) -> None:

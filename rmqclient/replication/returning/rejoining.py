@@ -1,8 +1,8 @@
-"""Rejoining: a store that was a primary follows the one that took its place.
+"""Rejoining: a former primary follows the one that replaced it.
 
-What only it has is found before a byte is changed: by the epochs of both, and by its last record below, which must be
-the same there, byte by byte. Then it is shown, kept in ``diverged/``, and cut off. A store whose files do not allow
-that stays as it is.
+Before any change, the messages that only this store has are found by the epochs of both; the last record below them
+must be equal on both, byte by byte. Then they are shown, saved in ``diverged/``, and cut off. A store whose files do
+not allow that is left unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READ_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Rejoining:
-    """What a store has that its new primary has not, and where it would be cut."""
+    """The messages that only this store has, and where it would be cut."""
 
     primary: str
     epoch: int
@@ -41,9 +41,9 @@ class Rejoining:
     primary_epoch: int
     """The epoch of the new primary."""
     end: int
-    """Where the log of the store ends."""
+    """The end of the store's log."""
     cut_to: int
-    """Up to here both logs are the same."""
+    """The end of the common part of both logs."""
     cut_bytes: int
     cut_messages: int
     cut_s: float
@@ -51,10 +51,10 @@ class Rejoining:
 
 
 def look(root: Path, primary: str) -> Rejoining:
-    """Return what would be cut; changes nothing. ``primary`` is where the new primary sends its log.
+    """Return what would be cut; changes nothing. ``primary`` is the new primary's address for replicas.
 
-    Raises StoreUnusable, LogsDiffer and ConfigMismatch when the store cannot follow it; OSError and FrameError when the
-    primary does not answer; what opening raises.
+    Raises StoreUnusable, LogsDiffer and ConfigMismatch if the store cannot follow it; OSError and FrameError if the
+    primary does not answer; and as opening.
     """
     with open_store(root, create=False, housekeeping=False, settling=True) as store, _asked(store, primary) as asked:
         own, theirs = hello_of(store), asked.theirs
@@ -76,9 +76,9 @@ def look(root: Path, primary: str) -> Rejoining:
 
 
 def rejoin(root: Path, found: Rejoining, broker: str | None = None) -> Path | None:
-    """Cut a store as :func:`look` has found, and let it follow; return the file that keeps what was cut.
+    """Cut a store as :func:`look` has found, and make it a replica; return the file with the cut messages.
 
-    Raises StoreInUse when a process has the store open, or it was used since; StoreFull and what opening raises.
+    Raises StoreInUse if a process has the store open or has used it since; StoreFull; and as opening.
     """
     mark = ReplicaMark(
         found.primary,
@@ -95,7 +95,7 @@ def rejoin(root: Path, found: Rejoining, broker: str | None = None) -> Path | No
 
 
 def _common(own: Hello, theirs: Hello) -> int:
-    """Return up to where the epochs say that both logs are the same. Raises as :func:`look`."""
+    """Return the end of the common part of both logs, by their epochs. Raises as :func:`look`."""
     if theirs.role != PRIMARY:
         raise StoreUnusable(f"its role is {theirs.role}, not {PRIMARY}: give the address of the present primary")
     if own.store_id != theirs.store_id or not own.store_id:
@@ -119,18 +119,18 @@ def _common(own: Hello, theirs: Hello) -> int:
 
 
 def _ends_below(store: MessageStore, end: int) -> dict[MessageQueue, int]:
-    """Return where each queue ends when the log ends there."""
+    """Return the end of each queue if the log ended at ``end``."""
     return {queue: store.consume_queues[queue].end_below(end) for queue in store.topics.all_queues()}
 
 
 def _times(store: MessageStore, start: int) -> list[int]:
-    """Return when each message from ``start`` on was stored, ms since 1970."""
+    """Return the store times of the messages from ``start`` on, in ms since 1970."""
     steps = commit_log.walk(store.log_files, start, store.state.published_to)
     return [outcome.message.store_timestamp for _, outcome in steps if isinstance(outcome, Record)]
 
 
 class _Asked:
-    """A connection to the new primary, which is read and acknowledges nothing."""
+    """An observer's connection to the new primary."""
 
     def __init__(self, store: MessageStore, connection: socket.socket, theirs: Hello) -> None:
         self._store = store
@@ -138,9 +138,9 @@ class _Asked:
         self.theirs = theirs
 
     def compare(self, end: int, ends: dict[MessageQueue, int]) -> None:
-        """Ask for the last record below ``end`` once more.
+        """Compare the last record below ``end`` with the primary's.
 
-        Raises LogsDiffer when it is another one there, StoreUnusable when it is gone there, OSError, FrameError.
+        Raises LogsDiffer if they differ, StoreUnusable if the primary has removed it, OSError, FrameError.
         """
         entries = (self._store.consume_queues[queue].entry_or_none(count - 1) for queue, count in ends.items() if count)
         start = max((entry.commit_log_offset for entry in entries if entry), default=end)
@@ -157,7 +157,7 @@ class _Asked:
             raise LogsDiffer(f"byte {end}, up to which both are the same, is in the middle of a record here")
 
     def _is_whole(self, start: int, end: int) -> bool:
-        """Tell whether a record ends at ``end``, or a file does."""
+        """Return whether a record or a file ends at ``end``."""
         ends = [
             offset + outcome.size
             for offset, outcome in commit_log.walk(self._store.log_files, start, end)
@@ -177,7 +177,7 @@ class _Asked:
             part = b"".join(frame.content for frame in reader.feed(data))
             if part or reader.is_amid_frame:
                 heard_at = time.monotonic()
-            elif time.monotonic() - heard_at > SILENCE_S:  # it goes on saying how it stands
+            elif time.monotonic() - heard_at > SILENCE_S:  # the primary only sends heartbeats
                 raise self._removed(start, start + count)
             content += part
         return content[:count]

@@ -271,7 +271,7 @@ FAULTS = [
     ),
     Fault(
         name="a replica that hangs stays in sync",
-        file="rmqclient/replication/acks/keeper.py",
+        file="rmqclient/replication/acks/ack_publisher.py",
         old="        if acked >= self._goal:\n",
         new="        if acked is not None:\n",
         tests=WAITING,

@@ -12,8 +12,8 @@ import orjson
 import pytest
 
 from rmqclient import Producer, PullConsumer
-from rmqclient.replication.asking.broker_client import BrokerClient
 from rmqclient.replication.following import open_replica
+from rmqclient.replication.primary_client.broker_client import BrokerClient
 from rmqclient.store import MessageStore, open_store
 from tests.interop.cluster.clusters import CONF, started_cluster
 from tests.interop.rocketmq import (

@@ -1,13 +1,13 @@
-"""Settings of the primary: what its log does not say, from its broker into the replica.
+"""Settings of the primary: copies what the log does not contain from the primary's broker into the replica.
 
-The same four documents as a stock slave asks for, and in its order. [SlaveSynchronize]
+These are the four documents that a stock slave copies, in its order. [SlaveSynchronize]
 
 ======================  ====================================================================================
-document                how it is taken over
+document                what is copied
 ======================  ====================================================================================
-topics                  new and changed ones; a topic that is gone there stays here
-offsets of groups       as they are there, also lower ones, but never behind the end of a queue here
-delay levels            into ``delayOffset.json``, for the time after a promotion
+topics                  new and changed ones; a topic that was deleted there stays here
+offsets of groups       all, also lower ones, but limited to the end of the queue here
+delay levels            into ``delayOffset.json``, for use after a promotion
 settings of groups      the whole document
 ======================  ====================================================================================
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from rmqclient.replication.asking.broker_client import BrokerClient
+from rmqclient.replication.primary_client.broker_client import BrokerClient
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.files.file_lock import TOPIC_BYTE
@@ -29,7 +29,7 @@ _GROUPS_FILE: Final = Path("config", "subscriptionGroup.json")
 
 
 class SettingsOfPrimary:
-    """Takes over topics, groups, offsets and delay levels. For one thread."""
+    """Copies topics, groups, offsets and delay levels. For one thread."""
 
     def __init__(self, store: MessageStore, broker: BrokerClient) -> None:
         self._store = store
@@ -37,12 +37,12 @@ class SettingsOfPrimary:
         self._groups = b""
 
     def take_settings(self) -> None:
-        """Take over topics and the settings of groups. Raises as :class:`BrokerClient`, and StoreFull, TableFull."""
+        """Copy topics and the settings of groups. Raises as :class:`BrokerClient`, and StoreFull, TableFull."""
         self._take_topics()
         self._take_groups()
 
     def take_progress(self) -> None:
-        """Take over how far groups and delay levels are. Raises as :meth:`take_settings`, and StoreBusy."""
+        """Copy the offsets of groups and delay levels. Raises as :meth:`take_settings`, and StoreBusy."""
         self._take_offsets()
         self._take_delays()
 
@@ -72,7 +72,7 @@ class SettingsOfPrimary:
                     self._move(group, MessageQueue(topic, queue_id), offset)
 
     def _move(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Let a group stand where it stands there; at the end of the queue while its messages have not come yet."""
+        """Set a group's offset; at most the end of the queue, while later messages have not come yet."""
         store = self._store
         try:
             number = store.topics.slot(queue)

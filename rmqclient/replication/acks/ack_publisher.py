@@ -1,8 +1,8 @@
-"""Keeper: tells the senders of all processes how far followers are, and for how long they are in sync.
+"""Ack publisher: publishes the acknowledged end, and until when followers are in sync, to the senders of all processes.
 
-Followers are in sync while they reach, within the timeout, the end that the log had when they reached the last such
-end. A follower that is connected and hangs is therefore out of sync one timeout after the first message that it does
-not report; one that has just come is in sync when it has caught up.
+Each time followers reach the target, the log's end at that moment becomes the next target, which they must reach within
+the time-out to be in sync. So a connected follower that hangs is out of sync one time-out after the first message that
+it does not report, and a new one is in sync once it has caught up.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NS_IN_MS: Final = 1_000_000
 _LOOKS_IN_A_TIMEOUT: Final = 6
 
 
-class Keeper:
-    """Looks at the followers of one open store after each report, and a few times in a timeout."""
+class AckPublisher:
+    """Checks the followers of one open store after each report, and a few times within the time-out."""
 
     def __init__(
         self, store: MessageStore, settings: Replication, connections: Callable[[], Iterable[Follower]]
@@ -41,17 +41,17 @@ class Keeper:
 
     @property
     def is_needed(self) -> bool:
-        """Whether anybody waits for followers."""
+        """Whether sends wait for followers."""
         return self._settings.sync is not Sync.NONE
 
     def start(self) -> None:
-        """Let every process wait as the settings say, and begin to look. Raises StoreFull."""
+        """Set what senders of all processes wait for, and start checking. Raises StoreFull."""
         self._store.replicas.configure(self._settings)
         if self.is_needed:
             self._thread.start()
 
     def close(self) -> None:
-        """End: from now on no follower is in sync."""
+        """Stop; from now on no follower is in sync."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -59,9 +59,9 @@ class Keeper:
                 self._store.replicas.lose()
 
     def look(self) -> None:
-        """Say how far followers are now. For any thread.
+        """Publish the acknowledged end now. For any thread.
 
-        Also when nobody waits for them any more, as long as they lack what was answered without them.
+        Also if sends no longer wait, while followers lack messages that were answered without them.
         """
         if not self.is_needed and not self._store.state.is_missing:
             return
@@ -78,7 +78,7 @@ class Keeper:
                 self._complete(acked)
 
     def _lease(self, acked: int | None) -> int:
-        """Return until when the followers are in sync; 0 when they are not."""
+        """Return the time until which the followers are in sync; 0 if they are not."""
         published_to, now = self._store.state.published_to, boottime()
         if acked is None:
             self._goal, self._reached_at = None, 0
@@ -95,7 +95,7 @@ class Keeper:
         try:
             self._store.replicas.note_complete(acked)
         except QueueError as error:
-            _log.warning("followers have everything again, and that is not written down yet: %s", error)
+            _log.warning("followers have caught up, but this could not be recorded yet: %s", error)
 
     def _run(self) -> None:
         while not self._ended.wait(self._settings.timeout_ms / 1000 / _LOOKS_IN_A_TIMEOUT):

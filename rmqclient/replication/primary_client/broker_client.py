@@ -1,6 +1,6 @@
-"""Broker client: asks the primary's broker what its log does not say, one request after the other.
+"""Broker client: sends requests to the primary's broker, one at a time.
 
-A replica asks for a few documents every few seconds, as a stock slave does, so it needs no more than a plain socket.
+A replica asks for a few documents every few seconds, as a stock slave does, so a blocking socket is enough.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqclient.replication.addresses import split
 from rmqclient.store.settings.store_settings import StoreSettings
 
 TIMEOUT_S: Final = 3.0
-"""For a connection, and for each answer. [SlaveSynchronize]"""
+"""Seconds for a connection, and for each answer. [SlaveSynchronize]"""
 
 _YOUNG_S: Final = 3.0
 _PAUSE_S: Final = 0.1
@@ -31,17 +31,17 @@ _ENTRY_BYTES: Final = 20
 
 
 class LogShape(NamedTuple):
-    """What a replica must know of a primary's log before it takes a byte."""
+    """Facts about a primary's log that a replica needs before the first byte."""
 
     settings: StoreSettings
     """The sizes of its files."""
     begin: int
-    """The oldest byte that is there."""
+    """Offset of the oldest byte."""
     end: int
 
 
 class BrokerClient:
-    """A connection to a broker, made by the first request. A context manager, for one thread.
+    """A connection to a broker, made by the first request. A context manager. For one thread.
 
     Every method raises BrokerUnreachable, AnswerError, BodyError and FrameError.
     """
@@ -59,7 +59,7 @@ class BrokerClient:
         self.close()
 
     def close(self) -> None:
-        """Hang up. The next request connects again."""
+        """End the connection. The next request connects again."""
         if self._socket is not None:
             self._socket.close()
         self._socket, self._reader = None, FrameReader()
@@ -86,19 +86,19 @@ class BrokerClient:
         return bodies.TopicTable.decode(self._ask(RequestCode.GET_ALL_TOPIC_CONFIG))
 
     def group_offsets(self) -> bodies.OffsetTable:
-        """Ask how far each group is. [43]"""
+        """Ask for the offsets of all groups. [43]"""
         return bodies.OffsetTable.decode(self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
 
     def delay_offsets(self) -> bodies.DelayOffsets:
-        """Ask how far the delivery of each delay level is. [45]"""
+        """Ask for the offsets of the delay levels. [45]"""
         return bodies.DelayOffsets.decode(self._ask(RequestCode.GET_ALL_DELAY_OFFSET))
 
     def group_settings(self) -> bytes:
-        """Ask for the settings of groups, as ``subscriptionGroup.json`` has them. [201]"""
+        """Ask for the settings of groups, in the form of ``subscriptionGroup.json``. [201]"""
         return self._ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 
     def _runtime_info(self) -> bytes:
-        """Ask for the broker's figures. One of RocketMQ fails at that until it has counted for a second.
+        """Ask for the broker's runtime info. A RocketMQ broker fails at that in its first second.
 
         [StoreStatsService.getPutTps]
         """
@@ -130,7 +130,7 @@ class BrokerClient:
             self.close()
             raise BrokerUnreachable(f"{self.address}: no answer to request {code.name}: {error}") from error
         except FrameError:
-            self.close()  # nothing that comes after damage can be read: the next request connects again
+            self.close()  # the stream cannot be read after damage; the next request connects again
             raise
 
     def _open(self) -> socket.socket:

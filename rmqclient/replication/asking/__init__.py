@@ -1,1 +1,0 @@
-"""Asking: what the log does not say, from the broker of the primary."""

@@ -1,0 +1,1 @@
+"""Primary client: takes from the primary's broker what the log does not contain."""
