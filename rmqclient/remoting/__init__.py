@@ -1,14 +1,14 @@
-"""Remoting: the protocol between RocketMQ's clients, name servers and brokers, for both of its sides.
+"""Remoting: the protocol between RocketMQ's clients, name servers and brokers, for both sides.
 
-Nothing here opens a connection: a frame is bytes, a header is a mapping, a body is an object.
+This package does no I/O: a frame is bytes, a header is a mapping, a body is an object.
 
 ================  ==================================================================
 ``frame``         the bytes of requests and answers
 ``table``         headers, written and read by the declarations of all requests
 ``declarations``  each request with its fields and those of its answer
-``bodies``        what bodies hold
+``bodies``        classes of bodies
 ``codes``         the numbers of requests, answers and languages
-``errors``        bytes that are not a frame, fields that do not fit, answers that say no
+``errors``        invalid frames, invalid fields, answers that mean failure
 ``signature``     the access key and the signature of a request
 ================  ==================================================================
 """

@@ -1,6 +1,6 @@
-"""Numbers of the protocol: requests, answers, languages and the version that a peer names.
+"""Numbers of the protocol: requests, answers, languages and versions.
 
-The names are RocketMQ's: those of 4.9.7 and 5.3.3 together. A number has one meaning in both, but for three answers.
+The names are RocketMQ's, of 4.9.7 and 5.3.3 together. A number has one meaning in both, except for three answers.
 [RequestCode, ResponseCode, RemotingSysResponseCode, LanguageCode, MQVersion]
 """
 
@@ -10,13 +10,13 @@ from enum import IntEnum
 from typing import Final
 
 VERSION: Final = 407
-"""The release whose behaviour this package has, as frames name it: the place of V4_9_7 in a fixed list. [MQVersion]"""
+"""Version number in frames: that of V4_9_7, whose behaviour this package has. [MQVersion]"""
 
 
 class Language(IntEnum):
-    """The language of the peer that wrote a frame. A header of JSON has the name, a binary one the number."""
+    """The language of a frame's sender. A JSON header has the name, a binary one the number."""
 
-    UNKNOWN = -1  # a name that is not in this list, or none; Java reads both as null
+    UNKNOWN = -1  # a missing or unknown name, which Java reads as null
     JAVA = 0
     CPP = 1
     DOTNET = 2
@@ -34,7 +34,7 @@ class Language(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks. [RequestCode]"""
+    """Codes of requests. [RequestCode]"""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -197,7 +197,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What an answer says. [ResponseCode, RemotingSysResponseCode]"""
+    """Codes of answers. [ResponseCode, RemotingSysResponseCode]"""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

@@ -1,32 +1,32 @@
-"""Errors of the protocol: bytes that are not a frame, fields that do not fit, and answers that say no.
+"""Errors of the protocol: invalid frames, invalid fields, and answers that mean failure.
 
 ::
 
     QueueError
     └── RemotingError
-        ├── FrameError                the bytes are no frame; the connection is of no use any more
+        ├── FrameError                the bytes are not a frame; the connection cannot be used any more
         ├── HeaderError               a field is missing, unknown or of a wrong type
         │   └── PlaceUnknown          the message is stored, but the answer does not say where
         ├── BodyError                 a body does not follow the format of its request
-        └── AnswerError               the peer answered with a code that means no; carries code, remark and address
+        └── AnswerError               the peer answered with a failure; has code, remark and address
             ├── SystemBusy            it refuses for now; the same request may succeed later
-            ├── RequestNotSupported   it does not know this request
+            ├── RequestNotSupported   it does not support this request
             ├── StoredInPart          the message is stored, but not yet flushed or copied to a slave
             ├── MessageIllegal        the message is too long, or its properties are
             ├── ServiceNotAvailable   it cannot write now
             ├── NoPermission          it forbids this, or the signature is wrong
             ├── TopicNotFound         it does not have the topic
-            ├── QueryNotFound         it has nothing that fits the question
+            ├── QueryNotFound         it has no matching offset, message or value
             ├── SubscriptionInvalid   the filter does not parse
-            ├── SubscriptionNotFound  it does not know what the group subscribes to
-            ├── SubscriptionNotLatest it knows only an older subscription of the group
+            ├── SubscriptionNotFound  it has no subscription of the group
+            ├── SubscriptionNotLatest it has only an older subscription of the group
             ├── GroupNotFound         it does not have the group
-            ├── InvalidParameter      a field has a value that it refuses
+            ├── InvalidParameter      it refuses the value of a field
             ├── ConsumerNotOnline     no member of the group is connected
             ├── ConsumeTimedOut       the member did not answer the peer in time
             └── GoAway                it is about to close this connection
 
-The class of an answer is that of its code; a code without a class of its own is an :class:`AnswerError`.
+The code of an answer determines the class; a code without a class of its own gives :class:`AnswerError`.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from rmqclient.store.errors import MessageRejected, QueueError, UnknownGroup, Un
 
 
 class RemotingError(QueueError):
-    """The protocol was not followed, or a peer said no."""
+    """The protocol was violated, or a peer answered with a failure."""
 
 
 class FrameError(RemotingError):
-    """The bytes of a connection are no frame, or a frame cannot be written. The connection has to be closed."""
+    """The bytes of a connection are not a frame, or a frame cannot be encoded. Close the connection."""
 
 
 class HeaderError(RemotingError, ValueError):
-    """A field of a header is missing, unknown to the table, or has a value that its type does not allow."""
+    """A field of a header is missing, unknown to the table, or has a value of a wrong type."""
 
 
 class PlaceUnknown(HeaderError):
-    """A broker has stored what was sent, but its answer does not say where: a field of it cannot be."""
+    """A broker has stored the message, but the offsets in its answer are invalid."""
 
     stored: ClassVar[bool] = True
 
@@ -62,7 +62,7 @@ class BodyError(RemotingError, ValueError):
 class AnswerError(RemotingError):
     """A peer answered with another code than success.
 
-    ``code`` is the number, ``remark`` the peer's text (for people only; never judge by it), ``address`` the peer.
+    ``code`` is the number, ``remark`` the peer's text (for people only; do not parse it), ``address`` the peer.
     """
 
     def __init__(self, code: int, remark: str | None = None, address: str = "") -> None:
@@ -77,33 +77,33 @@ class AnswerError(RemotingError):
 
 
 class SystemBusy(AnswerError):
-    """The peer refuses requests for now: its page cache, a queue of requests or a quota is full."""
+    """The peer refuses requests for now: its page cache is busy, or a queue of requests or a quota is full."""
 
     retryable = True
 
 
 class RequestNotSupported(AnswerError):
-    """The peer does not know this request: it is older or younger than the request, or of another role."""
+    """The peer does not support this request, because of its version or its role."""
 
 
 class StoredInPart(AnswerError):
-    """The message is stored, but the flush or the slave that the broker waits for did not come in time."""
+    """The message is stored, but was not flushed or copied to a slave in time."""
 
     stored: ClassVar[bool] = True
 
 
 class MessageIllegal(AnswerError, MessageRejected):
-    """The body or the properties are longer than the broker takes; nothing was written."""
+    """The body or the properties are too long for the broker; nothing was written."""
 
 
 class ServiceNotAvailable(AnswerError):
-    """The broker cannot write now: it starts, stops or its disk is full."""
+    """The broker cannot write now: it is starting or stopping, or its disk is full."""
 
     retryable = True
 
 
 class NoPermission(AnswerError):
-    """The topic, the group or the broker does not allow this, or the access key may not do it."""
+    """The topic, the group, the broker or the access key does not allow this."""
 
 
 class TopicNotFound(AnswerError, UnknownTopic):
@@ -111,7 +111,7 @@ class TopicNotFound(AnswerError, UnknownTopic):
 
 
 class QueryNotFound(AnswerError, LookupError):
-    """The peer has nothing that fits the question: no offset, no message, no value."""
+    """The peer has no matching offset, message or value."""
 
 
 class SubscriptionInvalid(AnswerError, ValueError):
@@ -119,23 +119,23 @@ class SubscriptionInvalid(AnswerError, ValueError):
 
 
 class SubscriptionNotFound(AnswerError):
-    """The broker does not know what the group subscribes to; the next heartbeat tells it."""
+    """The broker has no subscription of the group; the next heartbeat brings it."""
 
     retryable = True
 
 
 class SubscriptionNotLatest(AnswerError):
-    """The broker knows only an older subscription of the group; the next heartbeat tells it."""
+    """The broker has only an older subscription of the group; the next heartbeat brings the new one."""
 
     retryable = True
 
 
 class GroupNotFound(AnswerError, UnknownGroup):
-    """The broker does not have the group, and does not create it by itself."""
+    """The broker does not have the group, and does not create it."""
 
 
 class InvalidParameter(AnswerError, ValueError):
-    """A field has a value that the peer refuses; only 5.x tells this apart from other failures."""
+    """The peer refuses the value of a field; only 5.x has a code for this."""
 
 
 class ConsumerNotOnline(AnswerError):
@@ -145,13 +145,13 @@ class ConsumerNotOnline(AnswerError):
 
 
 class ConsumeTimedOut(AnswerError):
-    """The broker asked a member of the group, and the member did not answer in time."""
+    """The broker forwarded the request to a member of the group, which did not answer in time."""
 
     retryable = True
 
 
 class GoAway(AnswerError):
-    """The peer is about to close this connection; the request has to be repeated on a new one."""
+    """The peer is about to close this connection; repeat the request on a new one."""
 
     retryable = True
 
@@ -177,22 +177,22 @@ ERRORS: Final[dict[int, type[AnswerError]]] = {
     ResponseCode.FLOW_CONTROL: SystemBusy,
     ResponseCode.GO_AWAY: GoAway,
 }
-"""The class of each code that a caller may want to tell apart."""
+"""Code → class, for codes that callers handle differently."""
 
 _REFUSED: Final = "org.apache.rocketmq.acl.common.AclException"
 
 
 class Answer(Protocol):
-    """What an error takes from the frame of an answer."""
+    """The part of a frame that an error needs."""
 
     code: int
     remark: str | None
 
 
 def error_of(answer: Answer, address: str = "") -> AnswerError:
-    """Return the error that an answer is, to be raised by the caller; ``address`` is the peer's, for the text.
+    """Return the error of an answer, for the caller to raise; ``address`` is the peer's, for the text.
 
-    A broker of 4.9 that refuses access keys answers SYSTEM_ERROR, and only its text says why: NoPermission, too.
+    A 4.9 broker that refuses an access key answers SYSTEM_ERROR; by its text this becomes NoPermission.
     """
     if answer.code == ResponseCode.SYSTEM_ERROR and _REFUSED in (answer.remark or ""):
         return NoPermission(answer.code, answer.remark, address)
@@ -200,7 +200,7 @@ def error_of(answer: Answer, address: str = "") -> AnswerError:
 
 
 def name_of(code: int) -> str:
-    """Return RocketMQ's name of a response code, and UNKNOWN for a number without one."""
+    """Return RocketMQ's name of a response code; UNKNOWN for another number."""
     try:
         return ResponseCode(code).name
     except ValueError:

@@ -1,4 +1,4 @@
-r"""Frames: what goes over a connection, in both directions. [RemotingCommand, RocketMQSerializable]
+r"""Frames: requests and answers on a connection. [RemotingCommand, RocketMQSerializable]
 
 ======  ==============  =============================================================================
 offset  field           type
@@ -7,12 +7,12 @@ offset  field           type
 4       serialization   i8: 0 JSON, 1 binary; the upper byte of an i32
 5       header length   i24: the lower three bytes of that i32
 8       header          JSON, or the binary header below
-..      body            the rest; none and an empty one are the same
+..      body            the rest; may be empty
 ======  ==============  =============================================================================
 
-A header of JSON is one object: ``code``, ``language`` (a name), ``version``, ``opaque``, ``flag``, ``remark`` and
-``extFields``, an object of strings. A reader takes numbers and booleans for strings, because C++ and Node write them.
-It ignores other keys. The binary header:
+A JSON header is one object: ``code``, ``language`` (a name), ``version``, ``opaque``, ``flag``, ``remark`` and
+``extFields``, an object of strings. Readers convert numbers and booleans to strings, because C++ and Node write them,
+and ignore other keys. The binary header:
 
 ======  ==============  =============================================================================
 offset  field           type
@@ -22,13 +22,13 @@ offset  field           type
 3       version         i16
 5       opaque          i32
 9       flag            i32
-13      remark          i32 length and UTF-8; a length of 0 is no remark
+13      remark          i32 length and UTF-8; length 0 for no remark
 ..      fields          i32 length in bytes, then pairs: i16 length and name, i32 length and value, both UTF-8
 ======  ==============  =============================================================================
 
 All numbers are big-endian. Frames follow each other without padding. Several requests may be under way on one
-connection; ``opaque`` matches an answer with its request, in any order. A peer answers in the serialization that it
-likes, so a reader takes each frame as it says it is.
+connection; answers come in any order, and ``opaque`` matches them. A peer answers in either serialization, so a reader
+checks it for each frame.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RESPONSE: Final = 1
 """Bit of ``flag``: the frame is an answer."""
 
 ONEWAY: Final = 2
-"""Bit of ``flag``: nobody waits for an answer. Only Java sets it."""
+"""Bit of ``flag``: the request needs no answer. Only Java sets it."""
 
 _PREFIX: Final = Struct(">iI")
 _U32: Final = Struct(">I")
@@ -67,7 +67,7 @@ _NAMES: Final = {number: name for name, number in _LANGUAGES.items()}
 
 
 class Serialization(IntEnum):
-    """How the header of a frame is written. [SerializeType]"""
+    """Encodings of a header. [SerializeType]"""
 
     JSON = 0
     ROCKETMQ = 1
@@ -77,8 +77,8 @@ class Serialization(IntEnum):
 class Frame:
     """A request or an answer.
 
-    ``code`` is a request code or a response code; ``fields`` the header's fields as they are on the wire; ``opaque``
-    the number that matches an answer with its request (i32, may be negative); ``remark`` a text for people.
+    ``code`` is a request code or a response code; ``fields`` are the header's fields, with names and texts of the wire;
+    ``opaque`` matches an answer with its request (i32, may be negative); ``remark`` is a text for people.
     """
 
     code: int
@@ -98,15 +98,15 @@ class Frame:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender of this request wants no answer."""
+        """Whether this request needs no answer."""
         return bool(self.flag & ONEWAY)
 
 
 def encode(frame: Frame) -> bytes:
     """Return the bytes of a frame.
 
-    Raises :class:`FrameError` if it is longer than 16 MiB, if a text is not UTF-8, or if the binary header has no room
-    for a number.
+    Raises :class:`FrameError` if it is longer than 16 MiB, if a text is not UTF-8, or if a number does not fit into the
+    binary header.
     """
     header = _json_header(frame) if frame.serialization == Serialization.JSON else _binary_header(frame)
     total = 4 + len(header) + len(frame.body)
@@ -119,13 +119,13 @@ def encode(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Makes frames of the bytes of one connection, however these are split.
+    """Decodes frames from the bytes of one connection, however these are split.
 
-    It keeps the bytes of one unfinished frame, at most ``longest`` of them. A frame of more bytes, or with a header of
-    more than ``longest_header`` bytes, is damage as soon as its length is read.
+    It keeps the bytes of one incomplete frame, at most ``longest``. A longer frame, or a header of more than
+    ``longest_header`` bytes, is damage as soon as its length is read.
 
-    ``skip_taken`` may take whole frames at the start of some bytes by itself, from a position on; it returns where the
-    first frame stands that it left.
+    ``skip_taken(data, position)`` may handle complete frames itself; it returns the position of the first one that it
+    left.
     """
 
     __slots__ = ("_longest", "_longest_header", "_rest", "_skipped", "_wanted", "damage", "skip_taken")
@@ -143,13 +143,13 @@ class FrameReader:
         self._wanted = 4
         self._skipped = 0
         self.damage: FrameError | None = None
-        """Why the connection cannot be read any further; None as long as it can."""
+        """The error after which the connection cannot be read any further, or None."""
 
     def feed(self, data: bytes | memoryview) -> list[Frame]:
-        """Return the frames that ``data`` completes, in their order. They keep copies of it, and no view.
+        """Return the frames that ``data`` completes, in order. They have copies of its bytes.
 
-        Raises :class:`FrameError` if what comes next is no frame. Complete frames before the damage are returned first:
-        then ``damage`` is set, and the next call raises it. Nothing can be read after that.
+        Raises :class:`FrameError` if the next bytes are not a frame. Complete frames before the damage are returned
+        first: then ``damage`` is set, and the next call raises it. Nothing can be read after that.
         """
         if self.damage is not None:
             raise self.damage
@@ -166,14 +166,14 @@ class FrameReader:
 
     @property
     def held(self) -> int:
-        """The bytes of an unfinished frame that are kept; 0 between two frames."""
+        """Number of kept bytes of an incomplete frame; 0 between two frames."""
         return len(self._rest)
 
     def drop(self) -> Frame | None:
-        """Give up the unfinished frame: forget its body, and skip what is still to come of it.
+        """Give up the incomplete frame: drop its body, and skip the rest of it.
 
-        Returns the frame without its body; None if its header has not come yet, and then nothing is dropped. Raises
-        :class:`FrameError` for a header that cannot be read.
+        Returns the frame without its body; None, and drops nothing, if its header is incomplete. Raises
+        :class:`FrameError` for an invalid header.
         """
         rest, at = bytes(self._rest), 8
         if len(rest) < at:
@@ -187,7 +187,7 @@ class FrameReader:
         return frame
 
     def _finished(self, data: bytes | memoryview) -> tuple[list[Frame], int]:
-        """Add to the unfinished frame; return it when it is complete, and how many bytes of ``data`` were taken."""
+        """Add to the incomplete frame; return it if it is complete, and the number of bytes taken from ``data``."""
         frames: list[Frame] = []
         at = 0
         while self._rest and at < len(data):
@@ -201,13 +201,13 @@ class FrameReader:
         return frames, at if self.damage is None else len(data)
 
     def _skip(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Return what follows the frame that was given up."""
+        """Return the bytes after the frame that was given up."""
         skipped = min(self._skipped, len(data))
         self._skipped -= skipped
         return data[skipped:]
 
     def _frames_of(self, data: bytes | memoryview, at: int) -> tuple[list[Frame], int]:
-        """Return the complete frames from ``at`` on, and where they end; behind damage nothing is left."""
+        """Return the complete frames from ``at`` on, and their end; at damage, the end of the data."""
         frames: list[Frame] = []
         end = len(data)
         skip_taken = self.skip_taken
@@ -219,7 +219,7 @@ class FrameReader:
                 if end - at < 4:
                     break
                 length = length_of(data, at, self._longest)
-                self._wanted = 8  # no frame is shorter, and its header's length is looked at before more is kept
+                self._wanted = 8  # the shortest frame, enough to check the header's length before keeping more
                 if end - at < 8:
                     break
                 self._check_header(data, at + 4)
@@ -239,7 +239,7 @@ class FrameReader:
 
 
 def length_of(data: bytes | memoryview, at: int, longest: int = MAX_FRAME_BYTES) -> int:
-    """Return the length of the frame at ``at`` without its length field. Raises FrameError if no frame has it."""
+    """Return the length of the frame at ``at`` without its length field. Raises FrameError for an invalid length."""
     (total,) = _I32.unpack_from(data, at)
     if data[at] in _TLS:
         raise FrameError("the peer speaks TLS where a frame is expected: only one side has TLS")
@@ -252,9 +252,9 @@ def length_of(data: bytes | memoryview, at: int, longest: int = MAX_FRAME_BYTES)
 
 
 def head_of(data: bytes | memoryview, at: int, end: int) -> tuple[Frame, int]:
-    """Return the frame that ends at ``end`` without its body, and where that begins; ``at`` is of its header length.
+    """Return the frame that ends at ``end`` without its body, and the body's begin; its header length is at ``at``.
 
-    Raises :class:`FrameError` for a header that cannot be read.
+    Raises :class:`FrameError` for an invalid header.
     """
     (mark,) = _U32.unpack_from(data, at)
     serialization, body = mark >> 24, at + 4 + (mark & _HEADER_LENGTH)
@@ -269,7 +269,7 @@ def head_of(data: bytes | memoryview, at: int, end: int) -> tuple[Frame, int]:
 
 
 def _frame_of(data: bytes | memoryview, at: int, end: int) -> Frame:
-    """Return the frame whose header length stands at ``at`` and which ends at ``end``."""
+    """Return the frame with its header length at ``at`` and its end at ``end``."""
     frame, body = head_of(data, at, end)
     frame.body = bytes(data[body:end])
     return frame
@@ -333,10 +333,10 @@ def _language(header: dict[str, Any]) -> int:
 
 
 def _text_of(value: object) -> str:
-    """Return a value of JSON as Java's fastjson would turn it into a string."""
+    """Convert a JSON value to a string as Java's fastjson does."""
     try:
         return value if isinstance(value, str) else orjson.dumps(value).decode()
-    except orjson.JSONEncodeError as error:  # it reads deeper objects than it writes
+    except orjson.JSONEncodeError as error:  # orjson reads deeper objects than it writes
         raise FrameError(f"a value of a header cannot be a text ({error}): {value!r:.80}") from error
 
 
@@ -375,7 +375,7 @@ def _read_binary(data: bytes) -> Frame:
 
 
 def _binary_text(data: bytes, at: int, length: int) -> tuple[str, int]:
-    """Return the text of ``length`` bytes at ``at``, and where it ends."""
+    """Return the text of ``length`` bytes at ``at``, and its end."""
     end = at + length
     if length < 0 or end > len(data):
         raise FrameError(f"a text of {length:,} bytes does not fit into a binary header of {len(data):,} bytes")

@@ -1,10 +1,10 @@
-"""Frame buffer: the bytes of one connection, received in place and read as frames without copying their bodies.
+"""Frame buffer: decodes frames of one connection without copying their bodies.
 
-A :class:`rmqclient.remoting.frame.FrameReader` copies what it returns, so that frames may be kept. Who reads a
-connection alone, and is done with most bodies soon, needs few copies: the bytes go to some buffers in turns, and a body
-stays where it is until its buffer has its turn again.
+A :class:`rmqclient.remoting.frame.FrameReader` returns copies, so that frames may be kept. A single reader that soon
+drops most bodies does not need them: bytes are received into a ring of buffers, and a body stays in place until its
+buffer is used again.
 
-Most frames of such a connection are of one kind. What reads that kind alone, and faster, is called ``take`` here.
+Most frames of such a connection are of one kind. ``take`` is a faster reader of that kind.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _T = TypeVar("_T")
 
 
 class FrameBuffer(Generic[_T]):
-    """Receives the bytes of one connection: they go to :meth:`space`, and :meth:`frames` says what they complete.
+    """Receives the bytes of one connection into :meth:`space`; :meth:`frames` returns the completed frames.
 
-    A body that was returned is valid for ``turns`` more calls of :meth:`space`, the last of which overwrites it.
-    ``take`` gets the buffer, where a frame begins in it, and where what was received ends. It returns what it makes of
-    the frames of its kind that stand there, and where the first other one begins.
+    The ``turns``-th next call of :meth:`space` overwrites a returned body. ``take`` gets a buffer, the begin of a frame
+    and the end of the received bytes. It returns its results for the frames of its kind there, and the begin of the
+    first other frame.
 
-    Each of the ``turns`` buffers has 256 KiB, and grows to the longest frame that it met, 16 MiB at most.
+    Each of the ``turns`` buffers has 256 KiB, and grows to its longest frame, 16 MiB at most.
     """
 
     def __init__(self, turns: int, take: Callable[[memoryview, int, int], tuple[list[_T], int]]) -> None:
         self._take = take
         self._buffers = deque(memoryview(bytearray(_ROOM)) for _ in range(turns))
-        self._begin = 0  # of the unfinished frame, in the first buffer
-        self._end = 0  # of what was received
-        self._wanted = 4  # bytes of the unfinished frame, as far as its length is known
+        self._begin = 0  # begin of the incomplete frame, in the first buffer
+        self._end = 0  # end of the received bytes
+        self._wanted = 4  # bytes of the incomplete frame, as far as known
 
     def space(self) -> memoryview:
-        """Return where the next bytes go, at least one of them."""
+        """Return memory for the next bytes, at least one."""
         unfinished = self._buffers[0][self._begin : self._end]
         self._buffers.rotate(-1)
         if self._wanted > len(self._buffers[0]):
@@ -48,11 +48,11 @@ class FrameBuffer(Generic[_T]):
         return self._buffers[0][self._end :]
 
     def frames(self, count: int) -> tuple[list[_T], list[tuple[Frame, memoryview]]]:
-        """Return what ``take`` made of the ``count`` bytes that were received last, and the other frames in them.
+        """Return the results of ``take`` for the last ``count`` received bytes, and the other frames in them.
 
-        The latter are without their bodies, which stand beside them. Raises
-        :class:`rmqclient.remoting.errors.FrameError` if what comes is no frame, or one of more than 16 MiB: nothing can
-        be read after it.
+        The latter are pairs of a frame without its body, and the body. Raises
+        :class:`rmqclient.remoting.errors.FrameError` for bytes that are not a frame, or a frame of more than 16 MiB:
+        nothing can be read after that.
         """
         received = self._buffers[0]
         self._end += count

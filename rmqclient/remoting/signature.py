@@ -1,7 +1,7 @@
-"""Signature: how a request shows whose it is. [AclClientRPCHook, AclSigner, AclUtils.combineRequestContent]
+"""Signature: the signature of a request. [AclClientRPCHook, AclSigner, AclUtils.combineRequestContent]
 
-Three fields say it: ``AccessKey``, ``SecurityToken`` if there is one, and ``Signature``, which is base64 of HMAC-SHA1
-with the secret key over the values of all other fields, in the order of their names, and then the body.
+It has the fields ``AccessKey``, optionally ``SecurityToken``, and ``Signature``: base64 of HMAC-SHA1 with the secret
+key over the values of all other fields, in the order of their names, and then the body.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 _SIGNATURE: Final = "Signature"
 _LATE: Final = frozenset({"_UNIQUE_KEY_QUERY", "__ZONE_NAME", "__ZONE_MODE"})
-"""What some releases of Java's client add after they have signed, and others before."""
+"""Fields that some releases of Java's client add after signing, and others before."""
 
 
 def is_signed(fields: Mapping[str, str], body: bytes, key: bytes) -> bool:
-    """Tell whether a request has the right signature, with the fields that clients add late or without them."""
+    """Return whether the signature is valid, with or without the fields that clients add late."""
     given = fields.get(_SIGNATURE, "").encode()
     if hmac.compare_digest(signature_of(fields, body, key).encode(), given):
         return True
@@ -26,6 +26,6 @@ def is_signed(fields: Mapping[str, str], body: bytes, key: bytes) -> bool:
 
 
 def signature_of(fields: Mapping[str, str], body: bytes, key: bytes) -> str:
-    """Return the signature of a request with these fields, the access key among them, and this body."""
+    """Return the signature of a request with these fields, including the access key, and this body."""
     signed = "".join(fields[name] for name in sorted(fields) if name != _SIGNATURE)
     return base64.b64encode(hmac.digest(key, signed.encode() + body, "sha1")).decode()

@@ -1,8 +1,8 @@
-"""Bodies of frames: what requests and answers carry behind their headers.
+"""Bodies of requests and answers.
 
-``fastjson`` reads and writes the JSON that RocketMQ makes; ``body`` is the base of the classes that hold it. Every
-other file holds the bodies of one subject. All classes stand here, with ``decode(bytes)`` and ``encode()``.
-A name is imported when it is first used: only tools ask for most of them.
+``fastjson`` reads and writes RocketMQ's JSON; ``body`` is the base class. Every other file has the bodies of one
+subject. All classes can be imported from here, and have ``decode(bytes)`` and ``encode()``. A name is imported at its
+first use, because only tools need most of them.
 """
 
 from __future__ import annotations
@@ -220,13 +220,13 @@ _HOMES = {
     "TopicTable": "settings",
     "WRITABLE": "route",
 }
-"""The module of each name, which a test compares with the imports above."""
+"""Name → its module; a test compares this with the imports above."""
 
-if not TYPE_CHECKING:  # or a type checker would accept any name
+if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = found  # next time the name is found without this function
+        globals()[name] = found  # later look-ups do not come here
         return found

@@ -1,23 +1,24 @@
 """Body: the base of all bodies. A class declares its fields; reading and writing follow from their types.
 
-A field is called on the wire like its attribute, in camel case, unless ``Annotated`` names it. Fields are written in
-the order of their names and without those that are None, as fastjson does. Reading forgives what RocketMQ's clients do:
+The name of a field on the wire is that of its attribute in camel case, unless ``Annotated`` gives another one. Fields
+are written in the order of their names, without those that are None, as fastjson does. Reading accepts the deviations
+of RocketMQ's clients:
 
 ========================  =======================================================================================
-type of the field         what is read
+type of the field         accepted values
 ========================  =======================================================================================
 ``int``                   a whole number, or a text with its digits (the C++ client)
 ``bool``                  true, false, or these words or 0 and 1 in a text
 ``str``                   a text, or a number as its text
-an enumeration            its name, or its place in the declaration (the C++ client)
-``tuple[X, ...]``         an array; none and null are empty
+an enumeration            its name, or its position in the declaration (the C++ client)
+``tuple[X, ...]``         an array; a missing one and null are empty
 ``dict[X, Y]``            an object; ``X`` is ``str``, ``int`` or ``MessageQueue``
 ``MessageQueue``          an object of brokerName, queueId and topic
-a class of this room      an object
-``object``                anything, as :func:`~rmqclient.remoting.bodies.fastjson.read` gives it
+a subclass of ``Body``    an object
+``object``                any value of :func:`~rmqclient.remoting.bodies.fastjson.read`
 ========================  =======================================================================================
 
-A field that is absent or null has its default. Fields that no class declares are left out.
+A field that is absent or null has its default. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Body:
 
     @classmethod
     def decode(cls, body: bytes) -> Self:
-        """Read a body. Raises BodyError when it is not JSON, or a field is missing or of another type."""
+        """Read a body. Raises BodyError if it is not JSON, or a field is missing or of another type."""
         return cls.of(fastjson.read(body))
 
     @classmethod
     def of(cls, value: object) -> Self:
-        """Read a value that :func:`~rmqclient.remoting.bodies.fastjson.read` gave. Raises BodyError."""
+        """Convert a value of :func:`~rmqclient.remoting.bodies.fastjson.read`. Raises BodyError."""
         if not isinstance(value, dict):
             raise BodyError(f"{cls.__name__} is an object, not {_shown(value)}")
         found = {}
@@ -64,11 +65,11 @@ class Body:
         return cls(**found)
 
     def encode(self, *, as_fastjson: bool = False) -> bytes:
-        """Return the body, in strict JSON, or with the bare keys that fastjson writes."""
+        """Return the body, in strict JSON, or with fastjson's keys without quotes."""
         return fastjson.write(self.to_json(), as_fastjson=as_fastjson)
 
     def to_json(self) -> dict[str, object]:
-        """Return the value that :func:`~rmqclient.remoting.bodies.fastjson.write` takes."""
+        """Return the value for :func:`~rmqclient.remoting.bodies.fastjson.write`."""
         pairs = [(field, getattr(self, field.name)) for field in _fields_of(type(self))]
         return {field.wire: field.write(value) for field, value in pairs if value is not None}
 
@@ -90,7 +91,7 @@ _FIELDS: dict[type[Body], tuple[_Field, ...]] = {}
 
 
 def _fields_of(cls: type[Body]) -> tuple[_Field, ...]:
-    """The fields of a class of bodies, in the order of their names on the wire."""
+    """Return the fields of a class, in the order of their names on the wire."""
     if cls not in _FIELDS:
         _FIELDS[cls] = _declared_fields(cls)
     return _FIELDS[cls]
@@ -109,13 +110,13 @@ def _declared_fields(cls: Any) -> tuple[_Field, ...]:
 
 
 def camel_case(name: str) -> str:
-    """Return an attribute's name as Java spells it: ``queue_id`` is ``queueId``."""
+    """Return an attribute's name in camel case: ``queue_id`` is ``queueId``."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def _codec(hint: Any) -> _Codec:
-    """How values of a type are read and written."""
+    """Return the reader and writer of a type's values."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):  # X | None
         return _codec(arguments[0])

@@ -1,15 +1,15 @@
-"""JSON as fastjson writes it, which RocketMQ uses for bodies: mostly JSON, with three habits of its own.
+"""JSON of fastjson, which RocketMQ uses for bodies. It differs from JSON in three cases.
 
 =====================  =====================================================  =======================================
-where                  fastjson writes                                        :func:`read` gives
+case                   fastjson writes                                        :func:`read` returns
 =====================  =====================================================  =======================================
 a number as a key      ``{0:"10.0.0.1:10911"}``                               the key ``"0"``
 an object as a key     ``{{"brokerName":"b","queueId":0,"topic":"T"}:5}``     the key as a text: the object in JSON
 an object seen twice   ``{"$ref":"$.brokerDatas[0]"}``                        the object again
 =====================  =====================================================  =======================================
 
-Java also reads strict JSON, where such a key is a text that holds the object. :func:`write` gives strict JSON, or
-fastjson's own form where a reader needs it (the Go client, in the body of request 220). It never writes a reference.
+Java also reads strict JSON, in which such a key is a string with the object. :func:`write` returns strict JSON, or
+fastjson's form where a reader needs it (the Go client, in the body of request 220). It never writes a reference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmqclient.remoting.errors import BodyError
 from rmqclient.store import MessageQueue
 
 MOST_DEPTH = 64
-"""Objects and arrays inside each other; RocketMQ's bodies have less than ten."""
+"""Levels of nested objects and arrays, at most; RocketMQ's bodies have less than ten."""
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -49,7 +49,7 @@ def read(body: bytes) -> object:
 
 
 def read_list(body: bytes, name: str) -> list[object]:
-    """Return the array that a body is, or that the object of a body has under a name. Raises BodyError."""
+    """Return a body that is an array, or the array ``name`` of a body that is an object. Raises BodyError."""
     value = read(body)
     found = value.get(name) if isinstance(value, dict) else value
     if not isinstance(found, list):
@@ -58,9 +58,9 @@ def read_list(body: bytes, name: str) -> list[object]:
 
 
 def write(value: object, *, as_fastjson: bool = False) -> bytes:
-    """Return the body of a value, without blanks. Keys may be texts, whole numbers and message queues.
+    """Return the body of a value, without blanks. Keys may be strings, integers and message queues.
 
-    ``as_fastjson``: numbers and message queues stand as keys without quotes, which is not strict JSON.
+    ``as_fastjson``: keys that are numbers or message queues have no quotes, which is not strict JSON.
     """
     parts: list[str] = []
     _write(value, parts, as_fastjson)
@@ -100,7 +100,7 @@ def _text(value: object) -> str:
 
 
 def queue_json(queue: MessageQueue) -> dict[str, object]:
-    """Return a message queue as the object that stands for it, its fields in fastjson's order."""
+    """Return the object for a message queue, with its fields in fastjson's order."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
@@ -154,7 +154,7 @@ class _Reader:
         if first == '"':
             return self._string()
         if first == "{" and depth <= MOST_DEPTH:
-            return _text(self._object(MOST_DEPTH + 1))  # flat: texts in texts in texts would double in size each time
+            return _text(self._object(MOST_DEPTH + 1))  # flat: nested strings would double in size at each level
         bare = _BARE_KEY.match(self._text, self._at)
         if bare is None:
             raise self._broken("a key is expected")
@@ -179,7 +179,7 @@ class _Reader:
         return int(number[0]) if number[0].lstrip("-").isdecimal() else float(number[0])
 
     def _next(self) -> str:
-        """Skip blanks; return the character that follows, an empty text at the end."""
+        """Skip blanks; return the next character, an empty string at the end."""
         self._at = _BLANKS.match(self._text, self._at).end()  # type: ignore[union-attr]  # it matches anywhere
         return self._text[self._at : self._at + 1]
 
@@ -194,7 +194,7 @@ class _Reader:
 
 
 class _Resolver:
-    """Puts the objects in the place of the references to them."""
+    """Replaces references by their objects."""
 
     def __init__(self, root: object) -> None:
         self._root = root

@@ -1,4 +1,4 @@
-"""Heartbeats: what a client tells each broker about its producers and consumers."""
+"""Heartbeats: a client's producers and consumers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MessageModel(enum.Enum):
 
 
 class ConsumeFrom(enum.Enum):
-    """Where a group begins that has no offset yet. Three are deprecated. [ConsumeFromWhere]"""
+    """Where a group without an offset begins. Three are deprecated. [ConsumeFromWhere]"""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
@@ -37,12 +37,12 @@ class ConsumeFrom(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Subscription(Body):
-    """Which messages of a topic a group wants. [SubscriptionData]"""
+    """A group's subscription to a topic. [SubscriptionData]"""
 
     topic: str
     expression: Annotated[str, "subString"] = "*"
     version: Annotated[int, "subVersion"] = 0
-    """When it was made, in ms since 1970 (the Go client: ns). Only compared within one group."""
+    """Time at which it was made, in ms since 1970 (the Go client: ns). Only compared within one group."""
     expression_type: str = "TAG"
     tags: Annotated[tuple[str, ...], "tagsSet"] = ()
     codes: Annotated[tuple[int, ...], "codeSet"] = ()
@@ -60,7 +60,7 @@ class ProducerData(Body):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData(Body):
-    """A consumer group of a client, with what it subscribes to."""
+    """A consumer group of a client, with its subscriptions."""
 
     group: Annotated[str, "groupName"]
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -78,7 +78,7 @@ class Heartbeat(Body):
     producers: Annotated[tuple[ProducerData, ...], "producerDataSet"] = ()
     consumers: Annotated[tuple[ConsumerData, ...], "consumerDataSet"] = ()
     fingerprint: Annotated[int | None, "heartbeatFingerprint"] = None
-    """Of 5.x clients; 0 unless they leave out what the broker knows already."""
+    """Of 5.x clients; 0 unless they leave out subscriptions that the broker already has."""
     without_subscriptions: Annotated[bool | None, "withoutSub"] = None
 
 

@@ -1,4 +1,4 @@
-"""Members of groups: their connections to a broker, and what a consumer tells about itself."""
+"""Members of groups: their connections to a broker, and the state of consumers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ProducerTable(Body):
 
 @dataclass(frozen=True, slots=True)
 class ProcessQueueInfo(Body):
-    """A queue as its consumer has it. Times are ms since 1970. [ProcessQueueInfo]"""
+    """State of a queue in its consumer. Times are ms since 1970. [ProcessQueueInfo]"""
 
     commit_offset: int = 0
     cached_min_offset: Annotated[int, "cachedMsgMinOffset"] = 0
@@ -71,7 +71,7 @@ class ProcessQueueInfo(Body):
     running_min_offset: Annotated[int, "transactionMsgMinOffset"] = 0
     running_max_offset: Annotated[int, "transactionMsgMaxOffset"] = 0
     running_count: Annotated[int, "transactionMsgCount"] = 0
-    """Of an orderly consumer: messages that its handler has."""
+    """Of an orderly consumer: messages in its handler."""
     locked: bool = False
     try_unlock_times: int = 0
     last_lock_timestamp: int = 0
@@ -82,7 +82,7 @@ class ProcessQueueInfo(Body):
 
 @dataclass(frozen=True, slots=True)
 class PopQueueInfo(Body):
-    """A queue as a consumer that pops has it. [PopProcessQueueInfo]"""
+    """State of a queue in a POP consumer. [PopProcessQueueInfo]"""
 
     waiting_count: Annotated[int, "waitAckCount"] = 0
     dropped: Annotated[bool, "droped"] = False
@@ -91,7 +91,7 @@ class PopQueueInfo(Body):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStatus(Body):
-    """How fast a consumer is with one topic; times of a round in ms. [ConsumeStatus]"""
+    """Rates of a consumer in one topic; round-trip times in ms. [ConsumeStatus]"""
 
     pull_ms: Annotated[float, "pullRT"] = 0.0
     pull_tps: Annotated[float, "pullTPS"] = 0.0
@@ -104,7 +104,7 @@ class ConsumeStatus(Body):
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo(Body):
-    """What a consumer tells about itself: the answer to request 307. [ConsumerRunningInfo]"""
+    """State of a consumer: the answer to request 307. [ConsumerRunningInfo]"""
 
     properties: dict[str, str] = field(default_factory=dict)
     subscriptions: Annotated[tuple[Subscription, ...], "subscriptionSet"] = ()
@@ -112,13 +112,13 @@ class RunningInfo(Body):
     status: Annotated[dict[str, ConsumeStatus], "statusTable"] = field(default_factory=dict)
     """By topic."""
     threads: Annotated[str | None, "jstack"] = None
-    """Where each thread is, if the request asked for it."""
+    """Stack traces of the threads, if the request asked for them."""
     popped_queues: Annotated[dict[MessageQueue, PopQueueInfo] | None, "mqPopTable"] = None
     user_info: Annotated[dict[str, str] | None, "userConsumerInfo"] = None
 
 
 class DirectOutcome(enum.Enum):
-    """What a handler did with a message that was given to it directly. [CMResult]"""
+    """Outcome of a handler for a message of request 309. [CMResult]"""
 
     CR_SUCCESS = 0
     CR_LATER = 1

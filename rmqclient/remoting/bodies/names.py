@@ -1,4 +1,4 @@
-"""Names and texts: lists of topics and of groups, and tables of texts."""
+"""Names: lists of topics and of groups, and tables of strings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rmqclient.remoting.bodies.body import Body
 
 @dataclass(frozen=True, slots=True)
 class KVTable(Body):
-    """Texts by name: what a broker tells about itself (28), a namespace of a name server (219). [KVTable]"""
+    """Strings by name: a broker's runtime info (28), a namespace of a name server (219). [KVTable]"""
 
     table: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicList(Body):
-    """Topics, in no order: the answer to requests 206, 224, 304, 305 and 311 to 313. [TopicList]"""
+    """Topics, in any order: the answer to requests 206, 224, 304, 305 and 311 to 313. [TopicList]"""
 
     topics: Annotated[tuple[str, ...], "topicList"] = ()
     broker_address: Annotated[str | None, "brokerAddr"] = None
-    """Of request 304: a broker to ask further, by request 305."""
+    """Of request 304: a broker to ask by request 305."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Offsets of groups: set for members, asked of members, and as brokers keep them."""
+"""Offsets of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqclient.store import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class _QueueOffset(Body):
-    """A queue and an offset of it, as the C++ client has them. [MessageQueueForC]"""
+    """A queue and an offset, in the form of the C++ client. [MessageQueueForC]"""
 
     topic: str
     broker_name: str
@@ -53,7 +53,7 @@ class ResetOffset(Body):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus(Body):
-    """How far a member is (221), and how far each member is, by client id (223). [GetConsumerStatusBody]"""
+    """Offsets of a member (221), and of each member by client id (223). [GetConsumerStatusBody]"""
 
     offsets: Annotated[dict[MessageQueue, int], "messageQueueTable"] = field(default_factory=dict)
     members: Annotated[dict[str, dict[MessageQueue, int]], "consumerTable"] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class OffsetTable(Body):
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsets(Body):
-    """How far the delivery of each delay level is: the answer to request 45. [DelayOffsetSerializeWrapper]"""
+    """Offsets of delivery by delay level: the answer to request 45. [DelayOffsetSerializeWrapper]"""
 
     offsets: Annotated[dict[int, int], "offsetTable"] = field(default_factory=dict)
     version: Annotated[DataVersion | None, "dataVersion"] = None
@@ -85,6 +85,6 @@ class DelayOffsets(Body):
 
 @dataclass(frozen=True, slots=True)
 class CorrectionOffsets(Body):
-    """The least offset of some groups by queue id: the answer to 308. [QueryCorrectionOffsetBody]"""
+    """The smallest offset of some groups by queue id: the answer to 308. [QueryCorrectionOffsetBody]"""
 
     offsets: Annotated[dict[int, int], "correctionOffsets"] = field(default_factory=dict)

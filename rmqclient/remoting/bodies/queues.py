@@ -1,4 +1,4 @@
-"""Queues of members: which ones a broker locks for an orderly consumer, or assigns when it shares them itself (5.x)."""
+"""Queues of members: locked for an orderly consumer, or assigned by a 5.x broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqclient.store import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class LockRequest(Body):
-    """Which queues a member wants to lock (41) or to unlock (42). [LockBatchRequestBody, UnlockBatchRequestBody]"""
+    """The queues that a member locks (41) or unlocks (42). [LockBatchRequestBody, UnlockBatchRequestBody]"""
 
     group: Annotated[str, "consumerGroup"]
     client_id: str
@@ -23,7 +23,7 @@ class LockRequest(Body):
 
 @dataclass(frozen=True, slots=True)
 class LockedQueues(Body):
-    """The queues that are now locked for the member that asked: the answer to request 41. [LockBatchResponseBody]"""
+    """The queues that the member has locked now: the answer to request 41. [LockBatchResponseBody]"""
 
     queues: Annotated[tuple[MessageQueue, ...], "lockOKMQSet"] = ()
 
@@ -50,7 +50,7 @@ class Assignment(Body):
 
 @dataclass(frozen=True, slots=True)
 class Assignments(Body):
-    """The answer to request 400; None: the member keeps what it has. [QueryAssignmentResponseBody]"""
+    """The answer to request 400; None: the member keeps its queues. [QueryAssignmentResponseBody]"""
 
     assignments: Annotated[tuple[Assignment, ...] | None, "messageQueueAssignments"] = None
 

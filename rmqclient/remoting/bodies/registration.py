@@ -1,4 +1,4 @@
-"""Registration: what a broker tells a name server about its topics, in request 103.
+"""Registration: a broker's topics, for a name server, in request 103.
 
 The body is JSON, or with ``compressed=true`` in the header a zlib stream of this (RegisterBrokerBody.encode):
 
@@ -8,11 +8,11 @@ size     field
 4, n     size n and JSON of the data version
 4        number of topics; then for each:
 4, n     size n and text: name, read queues, write queues, perm, filter type; 5.x: order, attributes in JSON
-4, n     size n and JSON of the filter servers, an array of texts
-...      of 5.x brokers: queues that move between brokers; not read here
+4, n     size n and JSON of the filter servers, an array of strings
+...      of 5.x brokers: queues that move between brokers; ignored here
 =======  ==========================================================================================================
 
-Words of a text have one space between them. Numbers are big-endian.
+Words are separated by one space. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqclient.remoting.bodies.settings import DataVersion, TopicConfig, TopicTa
 from rmqclient.remoting.errors import BodyError
 
 MOST_OPENED_BYTES = 64 << 20
-"""Limit for a compressed registration when it is opened."""
+"""Bytes of a decompressed registration, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Registration(Body):
 
     @classmethod
     def decode_compressed(cls, body: bytes) -> Self:
-        """Read the compressed form. Raises BodyError, also when it opens to more than ``MOST_OPENED_BYTES``."""
+        """Read the compressed form. Raises BodyError, also for more than ``MOST_OPENED_BYTES`` decompressed."""
         try:
             opener = zlib.decompressobj()
             content = opener.decompress(body, MOST_OPENED_BYTES)
@@ -57,14 +57,14 @@ class Registration(Body):
         return cls(TopicTable(version, table), tuple(map(str, servers if isinstance(servers, list) else ())))
 
     def encode_compressed(self) -> bytes:
-        """Return the compressed form, as a 4.9 broker writes it: without order and attributes of topics."""
+        """Return the compressed form of a 4.9 broker, without order and attributes of topics."""
         topics = [_words_of(topic).encode() for topic in self.table.topics.values()]
         sized = [_sized(self.table.version.encode()), struct.pack(">i", len(topics)), *map(_sized, topics)]
         return zlib.compress(b"".join((*sized, _sized(fastjson.write(self.filter_servers)))), 9)
 
 
 class _Parts:
-    """Reads what stands one after the other in a registration."""
+    """Reads the parts of a registration, one after another."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content

@@ -1,4 +1,4 @@
-"""Routes: where the queues of a topic are, and which brokers a cluster has. What name servers answer."""
+"""Routes: answers of name servers about the queues of topics and the brokers of clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MASTER_ID = 0
 """Broker id of a master; slaves have others. [MixAll.MASTER_ID]"""
 
 SLAVE_ID = 1
-"""Broker id of the slave that clients are sent to when they read slowly. [whichBrokerWhenConsumeSlowly]"""
+"""Broker id of the slave suggested to slow clients. [whichBrokerWhenConsumeSlowly]"""
 
 READABLE = 4
 WRITABLE = 2
@@ -32,7 +32,7 @@ class RouteBroker(Body):
 
 @dataclass(frozen=True, slots=True)
 class RouteQueue(Body):
-    """How many queues of a topic one broker has, and what may be done with them. [QueueData]"""
+    """Number and permission of a topic's queues at one broker. [QueueData]"""
 
     broker_name: str
     read_queues: Annotated[int, "readQueueNums"]
@@ -43,12 +43,12 @@ class RouteQueue(Body):
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute(Body):
-    """Where the queues of a topic are: the answer to request 105. [TopicRouteData]"""
+    """The brokers of a topic's queues: the answer to request 105. [TopicRouteData]"""
 
     brokers: Annotated[tuple[RouteBroker, ...], "brokerDatas"] = ()
     queues: Annotated[tuple[RouteQueue, ...], "queueDatas"] = ()
     order_conf: Annotated[str | None, "orderTopicConf"] = None
-    """``broker-a:4;broker-b:2`` for a topic with a fixed number of queues; None without."""
+    """``broker-a:4;broker-b:2`` for a topic with a fixed number of queues; otherwise None."""
     filter_servers: Annotated[dict[str, tuple[str, ...]], "filterServerTable"] = field(default_factory=dict)
     """Always empty since 4.3."""
 

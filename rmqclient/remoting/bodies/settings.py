@@ -1,4 +1,4 @@
-"""Settings of topics and of groups, as brokers keep them and tell them to name servers and tools."""
+"""Settings of topics and of groups at a broker."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TopicTable(Body):
 class GroupConfig(Body):
     """A consumer group at one broker: the body of request 200. [SubscriptionGroupConfig]
 
-    What may be None is of 5.x brokers.
+    Fields that may be None are of 5.x brokers.
     """
 
     name: Annotated[str, "groupName"]
@@ -62,10 +62,10 @@ class GroupConfig(Body):
     may_broadcast: Annotated[bool, "consumeBroadcastEnable"] = True
     retry_queues: Annotated[int, "retryQueueNums"] = 1
     most_retries: Annotated[int, "retryMaxTimes"] = 16
-    """How often a message is delivered again before it goes to the dead-letter topic."""
+    """Redeliveries of a message before it goes to the dead-letter topic."""
     broker_id: int = 0
     slow_broker_id: Annotated[int, "whichBrokerWhenConsumeSlowly"] = 1
-    """Which slave is suggested to a member that reads far behind."""
+    """Id of the slave suggested to a member that is far behind."""
     tells_changes: Annotated[bool, "notifyConsumerIdsChangedEnable"] = True
     attributes: dict[str, str] | None = None
     orderly: Annotated[bool | None, "consumeMessageOrderly"] = None
@@ -82,4 +82,4 @@ class GroupTable(Body):
     version: Annotated[DataVersion, "dataVersion"] = field(default_factory=DataVersion)
     groups: Annotated[dict[str, GroupConfig], "subscriptionGroupTable"] = field(default_factory=dict)
     forbidden: Annotated[dict[str, dict[str, int]] | None, "forbiddenTable"] = None
-    """Of 5.x brokers: for a group, bits of what it may not do, by topic."""
+    """Of 5.x brokers: group → topic → bits of forbidden operations."""

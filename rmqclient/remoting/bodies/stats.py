@@ -1,4 +1,4 @@
-"""Statistics: how far topics and groups are, and how much a broker does."""
+"""Statistics: progress of topics and groups, and rates of a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqclient.store import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class QueueRange(Body):
-    """The messages of a queue: the first offset, the one behind the last, when the last came. [TopicOffset]"""
+    """The messages of a queue: first offset, end, and time of the last one. [TopicOffset]"""
 
     min_offset: int = 0
     max_offset: int = 0
@@ -26,26 +26,26 @@ class TopicStats(Body):
 
     queues: Annotated[dict[MessageQueue, QueueRange], "offsetTable"] = field(default_factory=dict)
     put_tps: Annotated[float | None, "topicPutTps"] = None
-    """Messages per second that come in; of 5.x brokers."""
+    """Messages stored per second; of 5.x brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress(Body):
-    """How far a group is in a queue. [OffsetWrapper]"""
+    """A group's progress in a queue. [OffsetWrapper]"""
 
     broker_offset: int = 0
     """The end of the queue."""
     consumer_offset: int = 0
-    """The next message that the group has not finished; -1 without one."""
+    """The group's offset; -1 if it has no offset."""
     last_timestamp: int = 0
     """When the last finished message was stored, in ms since 1970."""
     pull_offset: int | None = None
-    """How far the group has pulled; of 5.x brokers."""
+    """Pull offset of the group; of 5.x brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats(Body):
-    """How far a group is at one broker: the answer to request 208. [ConsumeStats]"""
+    """A group's progress at one broker: the answer to request 208. [ConsumeStats]"""
 
     queues: Annotated[dict[MessageQueue, QueueProgress], "offsetTable"] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -53,7 +53,7 @@ class ConsumeStats(Body):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStatsList(Body):
-    """How far all groups of a broker are, with an entry for each topic: the answer to 317. [ConsumeStatsList]"""
+    """Progress of all groups at a broker, with an entry for each topic: the answer to 317. [ConsumeStatsList]"""
 
     stats: Annotated[tuple[dict[str, tuple[ConsumeStats, ...]], ...], "consumeStatsList"] = ()
     """One dict for each group, with its name as the only key."""
@@ -74,7 +74,7 @@ class QueueTimeSpan(Body):
     max_timestamp: Annotated[int, "maxTimeStamp"] = 0
     consume_timestamp: Annotated[int, "consumeTimeStamp"] = 0
     delay_ms: Annotated[int, "delayTime"] = 0
-    """How long ago the next message was stored; the time in ms since 1970 when there is none."""
+    """Milliseconds since the next message was stored; without a next message, the time in ms since 1970."""
     min_text: Annotated[str | None, "minTimeStampStr"] = None
     max_text: Annotated[str | None, "maxTimeStampStr"] = None
     consume_text: Annotated[str | None, "consumeTimeStampStr"] = None
@@ -89,7 +89,7 @@ class ConsumeTimeSpans(Body):
 
 @dataclass(frozen=True, slots=True)
 class StatsItem(Body):
-    """A number that a broker counts, over some time. [BrokerStatsItem]"""
+    """A broker's count over some time. [BrokerStatsItem]"""
 
     sum: int = 0
     per_second: Annotated[float, "tps"] = 0.0
@@ -98,7 +98,7 @@ class StatsItem(Body):
 
 @dataclass(frozen=True, slots=True)
 class BrokerStats(Body):
-    """A number over the last minute, hour and day: the answer to request 315. [BrokerStatsData]"""
+    """A count over the last minute, hour and day: the answer to request 315. [BrokerStatsData]"""
 
     minute: Annotated[StatsItem, "statsMinute"] = field(default_factory=StatsItem)
     hour: Annotated[StatsItem, "statsHour"] = field(default_factory=StatsItem)
@@ -117,7 +117,7 @@ class QueueEntry(Body):
     extension: Annotated[str | None, "extendDataJson"] = None
     bit_map: str | None = None
     message: Annotated[str | None, "msg"] = None
-    """What went wrong while the broker looked at it."""
+    """The error, if the broker could not read the message."""
 
 
 @dataclass(frozen=True, slots=True)

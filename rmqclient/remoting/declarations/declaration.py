@@ -1,4 +1,4 @@
-"""One request of the protocol, as the table declares it."""
+"""The declaration of one request."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rmqclient.remoting.declarations.fields import Header
 
 COMMON: Final = "bname s, ns s, nsd b, oway b, lo b"
 """Optional fields that newer Java clients add to any request: the broker's name (4.9.5), and since 5.0 a namespace,
-whether names already have it, whether nobody waits, and whether a topic is a logical one. A 4.9 broker ignores them.
+whether names already have it, whether it is oneway, and whether a topic is a logical one. A 4.9 broker ignores them.
 [RpcRequestHeader, TopicRequestHeader]"""
 
 
 class Direction(StrEnum):
-    """Who asks whom."""
+    """Sender and receiver of a request."""
 
     TO_NAME_SERVER = "to a name server"
     TO_BROKER = "to a broker"
@@ -23,11 +23,10 @@ class Direction(StrEnum):
 
 
 class Request:
-    """A request: its code, who asks whom, its fields and those of its answer.
+    """A request: its code, its direction, its fields and those of its answer.
 
     ``fields`` and ``answer`` are in the notation of :mod:`rmqclient.remoting.declarations.fields`. ``body`` and
-    ``answer_body`` name what the bodies hold; an empty text stands for no body. ``note`` says what a reader of the
-    table should know besides.
+    ``answer_body`` name the content of the bodies; empty for no body. ``note`` is a remark for readers of the table.
     """
 
     def __init__(
@@ -52,6 +51,6 @@ class Request:
 
 
 def _unless_declared(fields: str) -> str:
-    """Return the common fields that a request does not declare itself."""
+    """Return the common fields without those that a request declares itself."""
     declared = {part.split()[0].rpartition("=")[2].removesuffix("!") for part in fields.split(",") if part.strip()}
     return ",".join(part for part in COMMON.split(",") if part.split()[0] not in declared)

@@ -1,7 +1,7 @@
-"""Fields of a header: their notation, their types, and the way between a value and its text on the wire.
+"""Fields of a header: their notation, their types, and the conversion between a value and its text on the wire.
 
-A declaration such as ``"a=producerGroup! s, i=properties s, batch b"`` names each field with RocketMQ's name. ``a=`` is
-the short name that stands on the wire instead; ``!`` marks a field that the receiver needs; the letter is its type:
+A declaration such as ``"a=producerGroup! s, i=properties s, batch b"`` has RocketMQ's name of each field. ``a=`` is the
+short name used on the wire instead; ``!`` marks a required field; the letter is its type:
 
 ======  ==========  ============  ====================================================================================
 letter  type        in Python     on the wire
@@ -12,7 +12,7 @@ l       int64       int           decimal digits
 b       boolean     bool          ``true`` or ``false``; a reader takes anything but ``true`` (in any case) for false
 ======  ==========  ============  ====================================================================================
 
-A field of another type than string whose text is empty counts as absent: the binary header cannot tell the two apart.
+A field that is not a string and has an empty text counts as absent: a binary header cannot tell the two apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """A type of fields. ``write`` makes a text of a value, ``read`` a value of a text; both raise ValueError."""
+    """A type of fields. ``write`` converts a value to its text, ``read`` the reverse; both raise ValueError."""
 
     letter: str
     name: str
@@ -39,7 +39,7 @@ class FieldType:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: ``name`` is RocketMQ's long name, ``wire_name`` what stands on the wire."""
+    """A field: ``name`` is RocketMQ's long name, ``wire_name`` that on the wire."""
 
     name: str
     wire_name: str
@@ -60,10 +60,10 @@ class Header:
         self._required_wire_names = {field.wire_name for field in self.fields if field.is_required}
 
     def write(self, values: dict[str, Any], *, is_partial: bool = False) -> dict[str, str]:
-        """Return the texts of the given values, by their names on the wire. None stands for an absent field.
+        """Return the texts of values by names on the wire. None means an absent field.
 
-        Raises :class:`HeaderError` for an unknown field, for a value of a wrong type and, unless ``is_partial``, for a
-        field that is required and absent.
+        Raises :class:`HeaderError` for an unknown field, a value of a wrong type and, unless ``is_partial``, a missing
+        required field.
         """
         texts: dict[str, str] = {}
         writers = self._writers
@@ -85,7 +85,7 @@ class Header:
     def read(self, texts: dict[str, str]) -> dict[str, Any]:
         """Return the values of the known fields, by their long names. Absent fields have no entry.
 
-        Raises :class:`HeaderError` for a text that is no value of its type, and for a missing required field.
+        Raises :class:`HeaderError` for an invalid text, and for a missing required field.
         """
         values: dict[str, Any] = {}
         readers = self._readers
@@ -105,7 +105,7 @@ class Header:
         return values
 
     def read_one(self, texts: dict[str, str], name: str) -> Any:
-        """Return the value of the field with this long name, which has to be there. Raises as :meth:`read`."""
+        """Return the value of the field with this long name, which is required. Raises as :meth:`read`."""
         wire_name, kind = self._types[name]
         text = texts.get(wire_name)
         if text is None or (not text and kind is not STRING):
@@ -120,7 +120,7 @@ class Header:
 
 
 def fields_of(declaration: str) -> tuple[Field, ...]:
-    """Return the fields that a declaration names."""
+    """Parse a declaration."""
     return tuple(_field_of(part) for part in declaration.split(",") if part.strip())
 
 

@@ -1,4 +1,4 @@
-"""Requests of membership in a group: heartbeats, members, locks, and what a broker asks its clients."""
+"""Requests of membership in a group: heartbeats, members, locks, and requests of brokers to clients."""
 
 from __future__ import annotations
 

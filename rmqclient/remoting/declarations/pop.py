@@ -1,4 +1,4 @@
-"""Requests of POP consumers, since 5.0: a broker that hides messages for a time instead of keeping members' queues."""
+"""Requests of POP consumers, since 5.0: the broker hides delivered messages for a time, and members own no queues."""
 
 from __future__ import annotations
 

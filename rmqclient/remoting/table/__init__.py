@@ -1,8 +1,8 @@
-"""The table of all requests: headers that are written, read and documented by one declaration for each.
+"""The table of all requests: encodes, decodes and documents headers by one declaration for each request.
 
 ::
 
-    request(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)      a frame; checks names, types and what is needed
+    request(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)      a frame; checks names, types, required fields
     response_fields(RequestCode.GET_MAX_OFFSET, answer)["offset"]       an int
     request_fields(frame), response(frame, offset=7)                    the same for the side that answers
 

@@ -1,4 +1,4 @@
-"""Requests and answers by the table: typed values in, frames out, and back."""
+"""Headers: conversion between typed values and frames, by the table."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from rmqclient.remoting.table.requests import REQUESTS
 
 
 def request(code: RequestCode, /, body: bytes = b"", **fields: object) -> Frame:
-    """Return a request. ``fields`` have RocketMQ's long names, and None stands for an absent field.
+    """Return a request. ``fields`` have RocketMQ's long names; None means an absent field.
 
-    Raises :class:`HeaderError` that names the request, the field and the value, if a required field is absent, if the
-    request has no such field, or if a value has a wrong type.
+    Raises :class:`HeaderError`, which names the request, the field and the value, for a missing required field, an
+    unknown field, or a value of a wrong type.
     """
     return Frame(code.value, _declared(code).header.write(fields), body)
 
 
 def request_fields(frame: Frame) -> dict[str, Any]:
-    """Return the typed fields of a request by their long names; those that the table does not know are left out.
+    """Return the typed fields of a request by their long names, without unknown fields.
 
-    Raises :class:`HeaderError` for a missing required field, for a text that is no value of its type, and for a
-    request that the table does not know.
+    Raises :class:`HeaderError` for a missing required field, an invalid text, and an unknown request.
     """
     return _declared(frame.code).header.read(frame.fields)
 
@@ -35,7 +34,7 @@ def response(
 ) -> Frame:
     """Return the answer to a request, in its serialization and with its ``opaque``.
 
-    Raises :class:`HeaderError` as :func:`request` does. Required fields may be absent unless the answer is a success.
+    Raises :class:`HeaderError` as :func:`request`. Required fields may be absent unless the answer is a success.
     """
     known = REQUESTS.get(request.code)
     header = known.answer if known is not None else Header(f"the answer to {request.code}", "")
@@ -53,16 +52,16 @@ def response(
 def response_fields(code: RequestCode, frame: Frame) -> dict[str, Any]:
     """Return the typed fields of the answer to a request ``code``, by their names.
 
-    Raises :class:`HeaderError` for a missing required field and for a text that is no value of its type. Only an
-    answer that means success has every required field.
+    Raises :class:`HeaderError` for a missing required field and an invalid text. Only an answer for success has every
+    required field.
     """
     return _declared(code).answer.read(frame.fields)
 
 
 def response_field(code: RequestCode, frame: Frame, name: str) -> Any:
-    """Return one typed field of the answer to a request ``code``, for who needs no other and asks often.
+    """Return one typed field of the answer to a request ``code``: faster than :func:`response_fields`.
 
-    Raises :class:`HeaderError` as :func:`response_fields`, for this field alone; it must not be absent.
+    Raises :class:`HeaderError` if the field is missing or invalid.
     """
     return _declared(code).answer.read_one(frame.fields, name)
 

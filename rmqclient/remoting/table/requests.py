@@ -16,7 +16,7 @@ SECTIONS: Final[dict[str, tuple[Request, ...]]] = {
     "Access": access.REQUESTS,
     "POP": pop.REQUESTS,
 }
-"""The requests in the order in which a reader meets them."""
+"""The requests in the order of the documentation."""
 
 REQUESTS: Final[dict[int, Request]] = {
     request.code.value: request for section in SECTIONS.values() for request in section
