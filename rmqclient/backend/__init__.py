@@ -1,8 +1,8 @@
-"""Backends: where messages are kept, as producers and consumers see it.
+"""Backends: the interface of producers and consumers to a store or a cluster.
 
-``protocols``, ``group_protocols`` and ``bells`` say what they may ask. :mod:`rmqclient.local` answers for a store of
-this host; nothing else of the client knows how the store shares its memory. :mod:`rmqclient.opening` finds the backend
-for what a user names.
+``protocols``, ``group_protocols`` and ``bells`` define it. :mod:`rmqclient.local` implements it for a store of this
+host; no other part of the client knows the store's shared memory. :mod:`rmqclient.opening` chooses the backend for a
+user's argument.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Around: a sender whose every send goes through one method.
+"""Around: a sender whose sends all go through one method.
 
-What compresses, watches or surrounds sends is a :class:`SenderAround` that overrides two methods, and the buffer and
-all ways to send follow. Copies of received messages are not sends: they pass by.
+A wrapper that compresses, observes or surrounds sends is a :class:`SenderAround` that overrides two methods, which
+cover all kinds of sends and the buffer. Copies of received messages are not sends and bypass it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from rmqclient.message import Message, SendResult
 
 
 class Outgoing(NamedTuple):
-    """What is about to be sent in one call."""
+    """The messages and options of one call."""
 
     messages: Sequence[Message]
-    """As the caller gave them; nothing has checked them yet."""
+    """The caller's messages, not yet checked."""
     sharding_key: str | None = None
     delay_level: int = 0
     due_ms: int = 0
-    """When it is delivered, in ms since 1970; 0 for at once."""
+    """Time of delivery, in ms since 1970; 0 for at once."""
     is_batch: bool = False
     is_record: bool = False
-    """The batch is stored as one record, which is compressed as a whole."""
+    """Whether the batch is stored as one compressed record."""
     is_half: bool = False
-    """It is the half message of a transaction."""
+    """Whether it is the half message of a transaction."""
     is_buffered: bool = False
-    """It is stored later, and nobody learns where it stands."""
+    """Whether it is stored later, without a result."""
 
 
 Send: TypeAlias = Callable[[Sequence[Message]], list[SendResult]]
-"""Sends messages in the way that was asked for. Of messages for a buffer there are no results."""
+"""Sends messages with the options of the call. Returns no results for messages for a buffer."""
 SendAsync: TypeAlias = Callable[[Sequence[Message]], SendFuture]
 
 
@@ -53,11 +53,11 @@ class SenderAround(ABC):
 
     @abstractmethod
     def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
-        """Call ``send`` once, with the messages or as many others of their topic; return what it returns."""
+        """Call ``send`` once, with the messages or the same number of others of their topic; return its result."""
 
     @abstractmethod
     def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
-        """Do the same for a send that may be under way when ``send`` returns."""
+        """As :meth:`around`, for a send that may be under way when ``send`` returns."""
 
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -136,7 +136,7 @@ class SenderAround(ABC):
 
 
 class _BufferAround:
-    """A buffer with something around what is put into it."""
+    """A buffer whose messages go through :meth:`SenderAround.around`."""
 
     def __init__(self, buffer: Buffer, around: Callable[[Outgoing, Send], list[SendResult]]) -> None:
         self._buffer = buffer
@@ -146,11 +146,11 @@ class _BufferAround:
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is stored any more."""
+        """Whether it is closed."""
         return self._buffer.is_closed
 
     def add(self, message: Message, sharding_key: str | None) -> None:
-        """Take a message."""
+        """Add a message."""
 
         def put(messages: Sequence[Message]) -> list[SendResult]:
             self._buffer.add(messages[0], sharding_key)

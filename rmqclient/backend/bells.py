@@ -1,7 +1,7 @@
-"""Bells: how a thread sleeps until a group changes or a message arrives.
+"""Bells: wake a thread when a group changes or a message arrives.
 
-A thread calls :meth:`Bell.heard`, then looks whether there is something to do, and then waits. A ring after the first
-call ends the wait at once. The bells of the store, :mod:`rmqclient.store.runtime.arrivals`, satisfy the protocols.
+A thread calls :meth:`Bell.heard`, then looks for work, and then waits. A ring after the first call ends the wait at
+once. The bells of the store, :mod:`rmqclient.store.runtime.arrivals`, satisfy the protocols.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Bell(Protocol):
 
 
 class ArrivalBell(Bell, Protocol):
-    """A bell that the senders to some queues ring, once each time that it is armed."""
+    """A bell that senders to some queues ring, once each time it is armed."""
 
     lane: int
-    """The number by which a grant knows this bell."""
+    """Number of this bell for grants."""
 
     def arm(self, *queues: MessageQueue) -> int:
         """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""

@@ -1,4 +1,4 @@
-"""Futures: results that come later, for threads and for event loops."""
+"""Futures: results for threads and for event loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AwaitableFuture(Future[Result]):
     """A future of :mod:`concurrent.futures` that can also be awaited."""
 
     def __await__(self) -> Generator[Any, None, Result]:
-        """Wait for it in an event loop; a future that is done does not suspend its task."""
+        """Wait for the result in an event loop; a future that is done does not suspend its task."""
         if self.done():
             return self.result()
         import asyncio  # noqa: PLC0415 - takes long to import, and few need it
@@ -26,7 +26,7 @@ class AwaitableFuture(Future[Result]):
         return (yield from asyncio.wrap_future(self).__await__())
 
     def end(self, outcome: Result | Exception) -> None:
-        """Give the future its result or its exception, unless it was cancelled. Never raises."""
+        """Set the result or the exception, unless the future was cancelled. Never raises."""
         try:
             if not self.set_running_or_notify_cancel():
                 return
@@ -34,12 +34,12 @@ class AwaitableFuture(Future[Result]):
                 self.set_exception(outcome)
             else:
                 self.set_result(outcome)
-        except BaseException:  # noqa: BLE001 - SystemExit of a callback would end the thread that all others wait on
+        except BaseException:  # noqa: BLE001 - SystemExit of a callback would end a thread that others wait for
             _log.exception("a callback of a future failed")
 
 
 class SendFuture(AwaitableFuture[SendResult]):
-    """Where a sent message stands, once it is known: the result of :meth:`rmqclient.Producer.send_async`.
+    """The future of :meth:`rmqclient.Producer.send_async`, with a SendResult.
 
-    Cancelling it does not take the message back. Its callbacks run in the thread that ends it, so they should be quick.
+    Cancelling it does not take the message back. Its callbacks run on the thread that ends it, so they should be quick.
     """

@@ -1,10 +1,10 @@
-"""Group protocols: what the consumers of a group ask of a backend.
+"""Group protocols: the interface of consumers to the groups of a backend.
 
 ===================  ================================================================================
 :class:`Members`     the memberships of one consumer, which share one thread
-:class:`Membership`  one member: what it sees of its group, and the queues that it is granted
+:class:`Membership`  one member: its view of the group, and its queues
 :class:`Grant`       one queue, granted to one member under one epoch
-:class:`RunningSlot` what a handler thread says before it runs something
+:class:`RunningSlot` a record of the messages that a handler thread runs
 ===================  ================================================================================
 
 The compiled :class:`rmqclient.store.QueueGrant` and :class:`rmqclient.store.Running` satisfy two of them structurally,
@@ -32,120 +32,120 @@ class Grant(Protocol):
 
     queue: MessageQueue
     group_queue: int
-    """The number by which a :class:`RunningSlot` knows this queue of this group."""
+    """Number of this queue of this group for :meth:`RunningSlot.serve`."""
     epoch: int
     next_offset: int
-    """Queue offset of the message that comes next."""
+    """Queue offset of the next message."""
     damaged: list[tuple[int, int, int]]
-    """Messages that a take stepped over: queue offset, commit log offset, and what stands there."""
+    """Damaged messages that a take skipped: queue offset, commit log offset, and the kind of damage."""
     expired: int
-    """How many messages were removed before they were taken."""
+    """Number of messages that were removed before they were taken."""
     has_unopened: bool
-    """Whether a compressed batch was taken that cannot be opened."""
+    """Whether a compressed batch was taken that could not be opened."""
 
     @property
     def committed_offset(self) -> int:
-        """Every message below it is finished."""
+        """The offset below which every message is finished."""
 
     @property
     def max_offset(self) -> int:
-        """Queue offset that the next message of the queue will get."""
+        """Queue offset of the next message to be stored."""
 
     @property
     def has_more(self) -> bool:
-        """Whether there are messages that were not taken."""
+        """Whether more messages can be taken."""
 
     @property
     def valid(self) -> bool:
-        """Whether the queue still belongs to this grant: no later epoch has begun."""
+        """Whether the queue still belongs to this grant, so that no later epoch has begun."""
 
     @property
     def lease_is_over(self) -> bool:
-        """Whether the lease has run out and was not renewed, so that another member may get the queue."""
+        """Whether the lease has expired, so that another member may get the queue."""
 
     @property
     def paused(self) -> bool:
-        """Whether the group takes nothing from this queue."""
+        """Whether the group is paused in this queue."""
 
     def show(self, flow_control: int) -> None:
-        """Let other processes see why this queue gives nothing; 0 when it does."""
+        """Show other processes the reason for which delivery of this queue is paused; 0 for no reason."""
 
     def renew(self, lease_ms: int) -> bool:
-        """Let the lease end ``lease_ms`` from now. False when the epoch is old. Raises StoreBusy."""
+        """Extend the lease to ``lease_ms`` from now. False if the epoch is old. Raises StoreBusy."""
 
     def release(self) -> bool:
-        """Give the queue back. False when the epoch is old: it has another owner. Raises StoreBusy."""
+        """Release the queue. False if the epoch is old: the queue has another owner. Raises StoreBusy."""
 
     def arm(self, lane: int) -> bool:
-        """Ask the next sender to this queue to ring the bell of this lane. True when there is something to take."""
+        """Ask the next sender to this queue to ring the bell of this lane. True if a message can be taken now."""
 
     def take(self, limit: int, span: int) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages, none more than ``span`` above the committed offset."""
+        """Return up to ``limit`` messages, at most ``span`` above the committed offset."""
 
     def begin(self, message: ReceivedMessage) -> bool:
-        """Count an attempt of the message at the head of an ordered queue. False when the epoch is old."""
+        """Count an attempt of the message at the head of an ordered queue. False if the epoch is old."""
 
     def acknowledge(self, message: ReceivedMessage) -> bool:
-        """Mark a message finished. False when the epoch is old."""
+        """Mark a message finished. False if the epoch is old."""
 
     def finish(self, messages: list[ReceivedMessage]) -> list[int]:
-        """Mark messages finished inside of their batches; return the queue offsets to acknowledge now."""
+        """Mark messages finished within their batches; return the queue offsets to acknowledge now."""
 
     def acknowledge_offsets(self, offsets: list[int]) -> bool:
-        """Mark the messages at these queue offsets finished. False when the epoch is old."""
+        """Mark the messages at these queue offsets finished. False if the epoch is old."""
 
     def give_back(self, offsets: list[int], *, dead_lettered: bool) -> bool:
-        """Mark messages finished that are stored for their next attempt, or as dead letters. False as above."""
+        """Mark messages finished that were stored again for a retry, or as dead letters. False if the epoch is old."""
 
     def count_failed(self, attempts: int) -> None:
-        """Count delivery attempts that failed."""
+        """Count failed delivery attempts."""
 
 
 class RunningSlot(Protocol):
-    """What one handler thread says before it runs something, in case its process dies in it."""
+    """A record of the messages that one handler thread runs, for the case that its process dies."""
 
     def serve(self, group_queue: int) -> None:
-        """Say of which queue the next messages are: :attr:`Grant.group_queue`."""
+        """Set the queue of the next messages: :attr:`Grant.group_queue`."""
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Say that the handler of this message is about to run."""
+        """Note that the handler of this message is about to run."""
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Say that the handler of these messages is about to run."""
+        """Note that the handler of these messages is about to run."""
 
     def show(self, messages: list[ReceivedMessage]) -> None:
-        """Say the same to onlookers alone: the grant has counted the attempt, by :meth:`Grant.begin`."""
+        """As :meth:`begin_batch`, but only for display: :meth:`Grant.begin` has counted the attempt."""
 
     def fail(self, messages: int) -> None:
-        """Say that the call has ended, and that so many of its messages failed."""
+        """Note that the call has ended, and that this number of its messages failed."""
 
     def forgive(self) -> None:
-        """Say that a death of the process from now on is no attempt of what runs."""
+        """Note that a death of the process from now on does not count as an attempt."""
 
     def rest(self) -> None:
-        """Say that no handler runs."""
+        """Note that no handler runs."""
 
     def add_up(self) -> None:
-        """Let others see how long the calls took that have ended since the last time."""
+        """Publish the durations of the calls that have ended since the last time."""
 
     def release(self) -> None:
-        """Give the slot back."""
+        """Free the slot."""
 
 
 class Death(Protocol):
-    """A message was being handled when a process died."""
+    """The death of a process while it handled a message."""
 
     @property
     def begun(self) -> int:
-        """How often the message had been begun from this queue, 1 for the first time."""
+        """Attempts of the message from this queue, including this one."""
 
     @property
     def client_id(self) -> str:
-        """Of the member that died; empty when it is not known any more."""
+        """Client id of the dead member; empty if it is no longer known."""
 
     @property
     def pid(self) -> int:
-        """Process id of the member that died."""
+        """Process id of the dead member."""
 
     @property
     def overdue_s(self) -> float | None:
@@ -157,11 +157,11 @@ class Seat(Protocol):
 
     @property
     def client_id(self) -> str:
-        """The name that the members are sorted by."""
+        """The name by which members are sorted."""
 
     @property
     def key(self) -> tuple[int, int]:
-        """Identifies the member; :meth:`Membership.owners` gives it of each queue."""
+        """Identifies the member in :meth:`Membership.owners`."""
 
 
 class Membership(Protocol):
@@ -173,32 +173,32 @@ class Membership(Protocol):
 
     @property
     def bell(self) -> ArrivalBell:
-        """The bell that the handler threads of this member sleep on."""
+        """The bell on which the handler threads of this member sleep."""
 
     def beat(self) -> None:
-        """Show that this process runs."""
+        """Show that this process is alive."""
 
     def watch(self) -> bool:
-        """Look whether the member that this one watches has died. True when it has: every member is woken then."""
+        """Check whether the member that this one watches has died. If so, wake all members and return True."""
 
     def counted(self, lease_ms: int) -> tuple[Seat, ...]:
-        """Return the members that the queues are allocated to, sorted by client id.
+        """Return the members among which queues are allocated, sorted by client id.
 
-        A member whose last beat is older than ``lease_ms`` is not counted. Raises StoreFenced for a store that another
-        one replaced: nothing is to be taken from its queues any more.
+        A member whose last beat is older than ``lease_ms`` is not counted. Raises StoreFenced for a store that was
+        replaced, from whose queues no message may be taken.
         """
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
-        """Return the :attr:`Seat.key` of the member that has each queue; ``(0, 0)`` for a queue without an owner."""
+        """Return the :attr:`Seat.key` of each queue's owner; ``(0, 0)`` for a queue without an owner."""
 
     def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> Grant | None:
-        """Become the owner of a queue if it is free, and return what takes its messages; None if it is not free.
+        """Become the owner of a queue and return its grant; None if it is not free.
 
         A group that never had the queue begins at its oldest message. Raises UnknownTopic, TableFull, StoreBusy.
         """
 
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
-        """Return, by queue offset, the messages that processes died with before this grant, the last death last."""
+        """Return the deaths before this grant by the queue offset of their message, the oldest first."""
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
@@ -207,9 +207,9 @@ class Membership(Protocol):
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
 
     def stay_behind(self) -> bool:
-        """Take part in the allocation no more, and keep the queues that were not released while they are renewed.
+        """Leave the allocation, but keep queues that were not released while they are renewed.
 
-        False where a member cannot do that.
+        False if the backend does not support that.
         """
 
     def leave(self) -> None:
@@ -217,20 +217,20 @@ class Membership(Protocol):
 
 
 class Members(Protocol):
-    """The memberships of one consumer. One thread sees to all of them and sleeps on :attr:`bell`."""
+    """The memberships of one consumer. One thread handles all of them and sleeps on :attr:`bell`."""
 
     @property
     def bell(self) -> Bell:
-        """Rings when a member joins or leaves or a topic is made, and when another member tells one of these.
+        """Rings when a member joins or leaves, when a topic is made, and when another member wakes one of these.
 
         A first join replaces this bell by another one.
         """
 
     def all(self) -> Sequence[MemberInfo]:
-        """Return every member whose process runs."""
+        """Return every living member."""
 
     def has(self, group: str, topic: str) -> bool:
-        """Tell whether a group has a living member for a topic, in any process."""
+        """Return whether a group has a living member for a topic, in any process."""
 
     def join(
         self,
@@ -244,12 +244,12 @@ class Members(Protocol):
     ) -> Membership:
         """Become a member. ``subscription`` must be the same for all members of the group that consume the topic.
 
-        ``wanted`` selects the messages; None stands for all. ``ordered``: the queues keep their order, so
-        that none may ever have two owners.
+        ``wanted`` selects the messages; None for all. ``ordered``: queues keep their order, so a queue must never have
+        two owners.
 
-        Raises SubscriptionMismatch when a living member has another one, ClientIdInUse when one has the same client
-        id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
+        Raises SubscriptionMismatch if a living member has another subscription, ClientIdInUse if one has the same
+        client id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
         """
 
     def close(self) -> None:
-        """End what the memberships share, after they were left. Closing twice does nothing."""
+        """Close what the memberships share, after all were left. Closing twice does nothing."""

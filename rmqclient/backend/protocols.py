@@ -1,11 +1,11 @@
-"""Protocols of a backend: what producers and consumers ask of the place where messages are kept.
+"""Protocols of a backend: the interface of producers and consumers to a store or a cluster.
 
 ===========================================  ============================================================
-:class:`Backend`                             topics, queues, reading, and the way to the others
+:class:`Backend`                             topics, queues, reading, and access to the others
 :class:`Sender`                              appends messages
 :mod:`rmqclient.backend.transactions`        decides about half messages
-:mod:`rmqclient.backend.replies`             brings replies to requesters
-:mod:`rmqclient.backend.group_protocols`     members of groups, and the queues that they are granted
+:mod:`rmqclient.backend.replies`             receives and sends replies
+:mod:`rmqclient.backend.group_protocols`     members of groups, and their queues
 :mod:`rmqclient.backend.bells`               wake a thread when a group changes, or when messages arrive
 ===========================================  ============================================================
 
@@ -36,40 +36,40 @@ from rmqclient.store.observe.summary import Group
 
 
 class Buffer(Protocol):
-    """Messages of one process that are not stored yet; safe for threads."""
+    """Messages of one process that are not stored yet. Safe for threads."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing is stored any more."""
+        """Whether it is closed."""
 
     def add(self, message: Message, sharding_key: str | None) -> None:
-        """Take a message, whose body must be bytes. Raises what a send of it would raise."""
+        """Add a message, whose body must be bytes. Raises as a send of it."""
 
     def flush(self) -> int:
-        """Store every message now; return how many there were. Raises as a send."""
+        """Store every message now; return their number. Raises as a send."""
 
     def close(self) -> None:
         """Store every message and stop. Raises as a send; the buffer stays open if a later call may succeed."""
 
 
 class Sender(Protocol):
-    """Appends messages; safe for threads. Every method raises what :meth:`rmqclient.Producer.send` raises."""
+    """Appends messages. Safe for threads. Every method raises as :meth:`rmqclient.Producer.send`."""
 
     def check_usable(self) -> None:
-        """Raise StoreClosed when nothing can be sent any more."""
+        """Raise StoreClosed if the sender can no longer be used."""
 
     def encoded(self, message: Message) -> Message:
-        """Return a message with the body that is stored, as bytes. Raises MessageRejected."""
+        """Return a message with its encoded body, as bytes. Raises MessageRejected."""
 
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendResult:
-        """Append a message. ``due_ms`` is when it is delivered, in ms since 1970; 0 delivers it at once."""
+        """Append a message. ``due_ms`` is its time of delivery, in ms since 1970; 0 for at once."""
 
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Append a message as :meth:`append` does, and never wait for a disk or a network.
+        """As :meth:`append`, but never wait for a disk or a network.
 
         The future ends when a send would return. Errors that are known at once are raised here.
         """
@@ -88,9 +88,9 @@ class Sender(Protocol):
         delay_level: int,
         due_ms: int,
     ) -> SendResult:
-        """Append a message that has its key already, unless one was appended with this key before.
+        """Append a message, which already has the key, unless one was appended with this key before.
 
-        ``within`` limits how long ago; the result says which of both happened.
+        ``within`` limits the age of the earlier one; the result says which of both happened.
         """
 
     def append_inner_batch(
@@ -119,51 +119,51 @@ class Sender(Protocol):
         delay_level: int = 0,
         due_ms: int = 0,
     ) -> SendResult:
-        """Append a received message again, to a queue of a topic, with exactly these properties."""
+        """Append a copy of a received message to a queue of a topic, with exactly these properties."""
 
     def cancel(self, message_id: str) -> bool:
-        """Cancel a message that waits for its time. False when it does not wait."""
+        """Cancel a timer message. False if it does not wait."""
 
     def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
-        """Return when the log is on the disk up to an offset; None stands for all that is in it.
+        """Wait until the log is on disk up to an offset; None for its current end.
 
         Raises NotFlushed, StorePoisoned.
         """
 
     def buffer(self, limit_bytes: int) -> Buffer:
-        """Return a buffer of this process, for at most so many bytes of messages."""
+        """Return a buffer of this process, with ``limit_bytes`` of messages at most."""
 
     def close(self) -> None:
-        """Return when every :meth:`append_async` has ended. Closing twice does nothing."""
+        """Wait for every :meth:`append_async`. Closing twice does nothing."""
 
 
 class Span(NamedTuple):
-    """The messages that a queue has."""
+    """The range of offsets that a queue has."""
 
     min_offset: int
     """Queue offset of the oldest message."""
     max_offset: int
-    """Queue offset that the next message will get."""
+    """Queue offset of the next message to be stored."""
 
 
 class Backend(Protocol):
-    """Where messages are kept. Every method raises StoreClosed after :meth:`close`, and in a forked child."""
+    """A store or a cluster. Every method raises StoreClosed after :meth:`close`, and in a forked child."""
 
     @property
     def config(self) -> StoreConfig:
-        """The settings that it works by."""
+        """Its settings."""
 
     @property
     def root(self) -> Path | str:
-        """What a user named: the directory, or the URL of a cluster."""
+        """The user's argument: the directory, or the URL of a cluster."""
 
     @property
     def namespace(self) -> str:
-        """What tells its topics from topics of the same name elsewhere, in traces; may be empty."""
+        """Name that distinguishes its topics in traces from topics of the same name elsewhere; may be empty."""
 
     @property
     def directory(self) -> Path:
-        """Where this host keeps what belongs to the backend beside its messages; it need not exist."""
+        """Directory of this host for other data than messages; it need not exist."""
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close`, and in a forked child."""
@@ -175,10 +175,10 @@ class Backend(Protocol):
         """Return the queues of a topic that have messages, or may get some. Raises UnknownTopic."""
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Return those that consumers get messages from; none without the permission. Raises UnknownTopic."""
+        """Return the queues that consumers read; empty without the permission. Raises UnknownTopic."""
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Return those that new messages go to; there is one. Raises UnknownTopic, TopicNotWritable."""
+        """Return the queues for new messages, at least one. Raises UnknownTopic, TopicNotWritable."""
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch."""
@@ -187,40 +187,40 @@ class Backend(Protocol):
         """Return ``delete`` or ``compact``. Raises UnknownTopic."""
 
     def span(self, queue: MessageQueue) -> Span:
-        """Return which messages a queue has. Raises UnknownTopic."""
+        """Return the range of offsets that a queue has. Raises UnknownTopic."""
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored then or later; the max offset when there is none."""
+        """Return the queue offset of the first message stored then or later, or else the max offset."""
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue. Raises MessageExpired, StoreCorrupt."""
+        """Return a message by its queue offset. Raises MessageExpired, StoreCorrupt."""
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
         """Return up to ``limit`` messages from ``offset`` on with a wanted tag. Raises UnknownTopic.
 
-        The messages of a compressed batch come together, so there can be more. Damaged records are stepped over.
+        The messages of a compressed batch come together, so there can be more. Damaged records are skipped.
         """
 
     def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages of a topic that have a key, the newest first."""
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by its unique id or its offset message id; None when no message has the id.
+        """Return a message by its unique id or its offset message id; None if no message has the id.
 
         Without ``topic`` a unique id is searched for in every topic.
         """
 
     def settle(self) -> None:
-        """Return when :meth:`messages_by_key` finds what was sent before this call, by whichever process, dead or not.
+        """Wait until :meth:`messages_by_key` finds messages that any process, living or dead, sent before this call.
 
-        Raises StoreBusy when that takes too long.
+        Raises StoreBusy if that takes too long.
         """
 
     def begin_ms(self) -> int | None:
-        """Return when the oldest message was stored, in ms since 1970, if older ones were removed; None if none was."""
+        """Return the store time of the oldest message, in ms since 1970; None if no older ones were removed."""
 
     def update_reader(self) -> UpdateReader:
-        """Return what reads keys and values, many at a time, for one table."""
+        """Return a bulk reader of keys and values for one table."""
 
     def sender(
         self,
@@ -229,14 +229,14 @@ class Backend(Protocol):
         prepare: bool = True,
         group: str = PRODUCER_GROUP,
     ) -> Sender:
-        """Return what appends messages for one producer of a group.
+        """Return a sender for one producer of a group.
 
-        ``make_topic`` returns the queues of a topic that the sender does not know yet. ``prepare=False`` does no work
-        ahead of the sends: for a producer that sends little, or waits for a flush of each message.
+        ``make_topic`` returns the queues of a topic that is new to the sender. ``prepare=False`` skips work ahead of
+        the sends, for a producer that sends little, or waits for a flush of each message.
         """
 
     def transactions(self, group: str, *, durable: bool) -> Transactions:
-        """Return what decides the transactions of a producer group; with ``durable``, a decision waits for a flush."""
+        """Return the transactions of a producer group; with ``durable``, a decision waits for a flush."""
 
     def open_transactions(self) -> Iterable[OpenTransaction]:
         """Return the undecided transactions: first those that were given up, then the others, each the oldest first."""
@@ -248,63 +248,64 @@ class Backend(Protocol):
         """
 
     def replies(self) -> Replies:
-        """Return what takes the replies to the requests of one producer."""
+        """Return the replies to one producer's requests."""
 
     def reply_sender(self) -> ReplySender:
-        """Return what sends replies."""
+        """Return a sender of replies."""
 
     def members(self) -> Members:
-        """Return what takes part in groups, for one consumer."""
+        """Return the memberships of one consumer."""
 
     def bell(self) -> ArrivalBell:
-        """Return a bell that the senders to some queues ring."""
+        """Return a bell that senders to armed queues ring."""
 
     def topic_bell(self) -> Bell:
         """Return a bell that rings when a topic is made."""
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""
+        """Return a group's offset in a queue; None if it never had the queue. Raises UnknownTopic."""
 
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it."""
+        """Set a group's offset in a queue. Raises QueueOwned while a member of the group has it."""
 
     def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where a new group begins, in all these queues or in none, and keep that on the disk.
+        """Set the start offsets of a new group, in all these queues or none of them, on disk.
 
-        False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
+        Does nothing and returns False if the group already has one of the queues. Raises TableFull, StoreBusy.
         """
 
     def consumers(self, group: str | None = None) -> list[MemberInfo]:
-        """Return the living members of a group, its broadcast members included, or those of every group."""
+        """Return the living members, including broadcast members, of a group or of every group."""
 
     def groups(self, group: str | None = None) -> list[Group]:
         """Return every group that has consumed or consumes, sorted by name; with a name, at least that group.
 
-        A backend may know only of one group who has its queues.
+        A backend may know the owners of queues only for one named group.
         """
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+        """Move groups in queues, by group and queue, on disk. Members lose the queues.
 
-        ``at_ms`` is the time that the offsets stand for, if they do: 0 for the begin of the queues, -1 for their end.
+        ``at_ms`` is the time that the offsets were computed from, if any: 0 for the begin of the queues, -1 for their
+        end.
 
         Raises TableFull, StoreBusy, StoreFull.
         """
 
     def remove_group(self, group: str) -> None:
-        """Forget a group that nobody runs: its offsets, its settings, and the failed messages that wait for it.
+        """Remove a group without members: its offsets, its settings, and the failed messages that wait for it.
 
         A consumer that joins under the name later is a new group. Raises QueueOwned while a member runs.
         """
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
-        """Let groups take nothing more from queues, or again. Raises StoreBusy."""
+        """Pause or resume groups in queues. Raises StoreBusy."""
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Keep every other process from what has this name, until the block ends. Raises StoreBusy."""
+        """Hold a named mutex between all processes until the block ends. Raises StoreBusy."""
 
     def shared(self) -> Backend:
-        """Return this backend for a user that does not own it: its ``close`` leaves this one open."""
+        """Return this backend for another user, whose ``close`` leaves it open."""
 
     def close(self) -> None:
         """Leave. Closing twice does nothing."""

@@ -9,14 +9,14 @@ from rmqclient.message import ReceivedMessage
 
 
 class PullStatus(enum.Enum):
-    """What became of a pull; RocketMQ's names (PullStatus)."""
+    """Outcome of a pull, by RocketMQ's names (PullStatus)."""
 
     FOUND = "found"
     """There are messages."""
     NO_NEW_MESSAGE = "no new message"
     """The offset is the end of the queue: pull it again later."""
     NO_MATCHED_MESSAGE = "no matched message"
-    """The messages that were looked at have other tags: go on at ``next_offset``."""
+    """The messages that were looked at have other tags: continue at ``next_offset``."""
     OFFSET_ILLEGAL = "offset illegal"
     """The queue has no such offset: it ends below, or that message was removed. ``next_offset`` is the nearest one."""
 
@@ -27,7 +27,7 @@ class PullResult:
 
     status: PullStatus
     next_offset: int
-    """Where to go on."""
+    """Offset of the next pull."""
     min_offset: int
     max_offset: int
     messages: tuple[ReceivedMessage, ...] = ()

@@ -1,4 +1,4 @@
-"""Reply topic: replies that are stored like other messages, and found by those who follow their queue.
+"""Reply topic: replies that are stored like other messages; requesters follow their queue.
 
 A broker pushes a reply to its client. Here each requester follows the reply topic. The sharding key of a reply is its
 ``REPLY_TO_CLIENT``, so that client id chooses the queue. The client id is also the tag of the reply, so a requester
@@ -21,14 +21,14 @@ from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
 
 REPLY_QUEUES = 16
-"""Queues of a reply topic that is made here; a broker makes one. A reply wakes only the requesters of its queue."""
+"""Queues of a new reply topic; a broker makes one. A reply wakes only the requesters of its queue."""
 
 _LOOKED_AT_ONCE = 1_024
-"""Messages of one read."""
+"""Messages of one read, at most."""
 
 
 class TopicReplies:
-    """The replies to one requester, read from the queue that its client id hashes to."""
+    """The replies to one requester, from the queue of its client id's hash."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -38,7 +38,7 @@ class TopicReplies:
         self._bell: ArrivalBell | None = None
         self._queue: MessageQueue | None = None
         self._position = 0
-        """Queue offset below which every reply was read."""
+        """Queue offset of the next read."""
 
     @property
     def bell(self) -> Bell:
@@ -56,13 +56,13 @@ class TopicReplies:
         return {"CLUSTER": queue.topic.removesuffix(REPLY_SUFFIX)}
 
     def skip(self) -> None:
-        """Leave out the replies that are in the queue now."""
+        """Drop the replies that are in the queue now."""
         assert self._queue is not None
         with self._changing:
             self._position = max(self._position, self._backend.span(self._queue).max_offset)
 
     def take(self) -> Sequence[ReceivedMessage]:
-        """Return replies that have come; none when all were returned."""
+        """Return new replies; may be empty."""
         assert self._queue is not None
         while True:
             found = self._backend.read(self._queue, self._position, _LOOKED_AT_ONCE, self._wanted)
@@ -78,13 +78,13 @@ class TopicReplies:
         self._bell.arm(self._queue)
 
     def close(self) -> None:
-        """Do nothing: replies that come later stay in the topic."""
+        """Do nothing: later replies stay in the topic."""
 
 
 class TopicReplySender:
-    """Appends replies to the reply topic; safe for threads.
+    """Appends replies to the reply topic. Safe for threads.
 
-    A reply does not wait for a flush: a power cut that takes the reply takes the requester, too.
+    A reply does not wait for a flush: a power cut that loses the reply also ends the requester.
     """
 
     waits = False
@@ -95,7 +95,7 @@ class TopicReplySender:
         self._making = threading.Lock()
 
     def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
-        """Append the reply to the queue that its requester follows. Raises as a send."""
+        """Append a reply to its requester's queue. Raises as a send."""
         del request
         self._backend.check_usable()
         with self._making:
@@ -108,7 +108,7 @@ class TopicReplySender:
 
 
 def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
-    """Return the queues of a reply topic, which is made if it is missing. Raises InvalidName, TableFull."""
+    """Return the queues of a reply topic; makes a missing one. Raises InvalidName, TableFull."""
     try:
         return backend.queues(topic)
     except UnknownTopic:
@@ -116,6 +116,6 @@ def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
 
 
 def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
-    """Return the queue of the replies to a client, chosen by the hash of its id."""
+    """Return the queue for replies to a client, by the hash of its id."""
     queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
     return queues[abs(java_hash(client_id)) % len(queues)]

@@ -1,4 +1,4 @@
-"""Transactions: what a transaction producer asks of a backend."""
+"""Transactions: the interface of transaction producers to a backend."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import Protocol, TypeAlias
 from rmqclient.message import MessageQueue, ReceivedMessage, SendResult
 
 Ask: TypeAlias = Callable[[ReceivedMessage], bool | None]
-"""Says of an undecided half message whether it is committed (True) or rolled back (False); None if it is not known."""
+"""Decides about a half message: True commits it, False rolls it back, None means not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One transaction that was neither committed nor rolled back."""
+    """An undecided transaction."""
 
     message: ReceivedMessage
-    """Its half message, as it is stored."""
+    """Its stored half message."""
     queue: MessageQueue
     """The queue that gets the message if the transaction is committed."""
     group: str
-    """The group whose producers are asked."""
+    """The producer group."""
     checks: int
-    """How often the producers were asked."""
+    """Number of checks so far."""
     given_up: bool
-    """Whether nobody asks any more."""
+    """Whether there are no more checks."""
 
 
 class Transactions(Protocol):
-    """The transactions of one producer group; safe for threads."""
+    """The transactions of one producer group. Safe for threads."""
 
     def check_usable(self) -> None:
-        """Raise StoreClosed when nothing can be decided any more."""
+        """Raise StoreClosed if this can no longer be used."""
 
     def decide(self, half: SendResult, *, commit: bool) -> SendResult | None:
         """Commit a half message or roll it back.
 
-        Returns where the committed message stands; None after a rollback, and where the backend does not say it. Raises
-        TransactionDecided, MessageExpired, and what a send raises.
+        Returns the committed message's offsets; None after a rollback, and if the backend does not return them. Raises
+        TransactionDecided, MessageExpired, and as a send.
         """
 
     def answer(self, ask: Ask, client_id: str | None) -> None:
-        """From now on, call ``ask`` in a thread of its own for undecided half messages of the group.
+        """From now on, call ``ask`` on a thread of its own for undecided half messages of the group.
 
         ``client_id`` names this member of the group; None makes a name.
         """
 
     def close(self) -> None:
-        """End the questions; returns when no call of ``ask`` runs. Closing twice does nothing."""
+        """Stop the checks, and wait for a running call of ``ask``. Closing twice does nothing."""

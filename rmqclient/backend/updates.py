@@ -1,7 +1,7 @@
-"""Updates: the keys and values of the messages of a queue, many at a time, as a table takes them in.
+"""Updates: bulk reads of the keys and values of a queue's messages, for tables.
 
-A batch that is one record gives one row for each of its messages. :class:`MessageUpdates` makes updates of messages,
-for a backend that reads messages; a store of this host has a reader of its own.
+A batch that is one record gives one row for each of its messages. :class:`MessageUpdates` builds updates from messages,
+for any backend; a store of this host has a faster reader of its own.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _log = Log(__name__)
 
 
 class Unreadable(NamedTuple):
-    """Stands for a value that cannot be read."""
+    """Replaces a value that cannot be read."""
 
     reason: str
 
 
 class Updates(NamedTuple):
-    """The keys and values of some consecutive messages of a queue: lists with an element for each."""
+    """The keys and values of consecutive messages of a queue, as parallel lists."""
 
     keys: list[str]
-    """The first of the ``keys`` of each message; empty for a message without keys."""
+    """The first key of each message; empty for a message without keys."""
 
     values: list[bytes | Unreadable]
     """The bodies."""
 
     places: list[int]
-    """Where each message stands in the order of all queues of the topic: the greatest is the last one."""
+    """Position of each message in the order of all queues of the topic; the largest is the newest."""
 
     next_offset: int
     """Queue offset of the next message."""
 
     lost: int = 0
-    """Messages among them that were removed before they were read, or are damaged."""
+    """Number of messages that were removed before the read, or are damaged."""
 
 
 class UpdateReader(Protocol):
@@ -49,21 +49,21 @@ class UpdateReader(Protocol):
 
     @property
     def reads_in_order(self) -> bool:
-        """Whether no message can be read before another one, of any queue, whose place is lower."""
+        """Whether messages of all queues become readable in the order of their places."""
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
         """Yield the updates of the messages from queue offset ``start`` up to ``stop`` or a little further, in order.
 
-        Messages that were removed or are damaged are logged and stepped over. Raises StoreClosed, and what a read of
-        the backend raises.
+        Messages that were removed or are damaged are logged and skipped. Raises StoreClosed, and as a read of the
+        backend.
         """
 
     def refresh(self) -> None:
-        """Let go of what the backend has removed. Called before each look at the queues."""
+        """Release files that the backend has removed. Call it before each look at the queues."""
 
 
 class MessageUpdates:
-    """Makes updates of the messages that ``read`` returns, from an offset on; ``place_of`` gives their order."""
+    """Builds updates from the messages that ``read`` returns; ``place_of`` gives their order."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class MessageUpdates:
         self._place_of = place_of
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
-        """Yield the updates of some messages; see :meth:`UpdateReader.read`."""
+        """As :meth:`UpdateReader.read`."""
         while start < stop:
             result = self._read(queue, start)
             if result.status is PullStatus.NO_NEW_MESSAGE:
@@ -90,7 +90,7 @@ class MessageUpdates:
             start = result.next_offset
 
     def refresh(self) -> None:
-        """Do nothing: a message that was read is an object of its own."""
+        """Do nothing: messages are copies."""
 
     def _updates(self, result: PullResult) -> Updates:
         updates = Updates([], [], [], result.next_offset)
@@ -103,9 +103,9 @@ class MessageUpdates:
 
 
 def said_by(record: ReceivedMessage) -> list[tuple[str, bytes | Unreadable]]:
-    """Return the key and the value of the message of a record, or of each message if the record is a batch.
+    """Return the key and the value of a record's message, or of each message if the record is a batch.
 
-    A batch that cannot be opened is logged and gives nothing, because its keys cannot be read.
+    A batch that cannot be opened is logged and skipped, because its keys cannot be read.
     """
     if is_batch(record):
         try:

@@ -1,1 +1,1 @@
-"""Local backend: a store directory that the processes of this host share. The store's own objects do the work."""
+"""Local backend: a store directory that processes of this host share."""

@@ -1,7 +1,7 @@
 """Local backend: a store directory of this host.
 
-The store's own objects do the work. A grant is the compiled :class:`rmqclient.store.QueueGrant` itself, and a sender
-exposes the bound methods of the compiled appender, so a message passes through nothing on its way to the kernel.
+A grant is the compiled :class:`rmqclient.store.QueueGrant` itself, and a sender exposes the bound methods of the
+compiled appender, so there is no Python layer between a message and the kernel.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ _log = Log(__name__)
 
 
 class LocalBackend:
-    """A store that processes of this host share. ``owns_store``: closing the backend closes the store."""
+    """A store of this host; methods are those of :class:`rmqclient.backend.protocols.Backend`.
+
+    ``owns_store``: closing the backend closes the store.
+    """
 
     def __init__(self, store: MessageStore, *, owns_store: bool) -> None:
         self.store = store
@@ -71,15 +74,15 @@ class LocalBackend:
 
     @property
     def directory(self) -> Path:
-        """The directory of the store, too."""
+        """The directory of the store."""
         return self.store.root
 
     def check_usable(self) -> None:
-        """Raise StoreClosed when the store was closed, and in a forked child."""
+        """Raise StoreClosed if the store was closed, and in a forked child."""
         self.store.check_usable()
 
     def topics(self) -> list[str]:
-        """Return the names of all topics, sorted, without those that were removed; all, if ``topics.json`` was lost."""
+        """Return the names of all topics, sorted; if ``topics.json`` was lost, including removed ones."""
         topics = self._usable().topics
         known = topics.configs()
         return [name for name in topics.topics() if name in known or not known]
@@ -89,11 +92,11 @@ class LocalBackend:
         return self._usable().topics.queues(topic)
 
     def read_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that consumers get messages from. Raises UnknownTopic."""
+        """Return the queues that consumers read. Raises UnknownTopic."""
         return self._usable().topics.read_queues(topic)
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues of a topic that new messages go to. Raises UnknownTopic, TopicNotWritable."""
+        """Return the queues for new messages. Raises UnknownTopic, TopicNotWritable."""
         return self._usable().topics.write_queues(topic)
 
     def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
@@ -105,16 +108,16 @@ class LocalBackend:
         return "compact" if self._usable().topics.is_compact(topic) else "delete"
 
     def span(self, queue: MessageQueue) -> Span:
-        """Return which messages a queue has. Raises UnknownTopic."""
+        """Return the range of offsets that a queue has. Raises UnknownTopic."""
         topics = self._usable().topics
         return Span(topics.min_offset(queue), topics.max_offset(queue))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored then or later; the max offset when there is none."""
+        """Return the queue offset of the first message stored then or later, or else the max offset."""
         return self.store.queue_offset_by_time(queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue. Raises MessageExpired, StoreCorrupt."""
+        """Return a message by its queue offset. Raises MessageExpired, StoreCorrupt."""
         return self.store.message_at(queue, queue_offset)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
@@ -126,23 +129,20 @@ class LocalBackend:
         return self.store.messages_by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by its unique id or its offset message id; None when no message has the id.
-
-        Without ``topic`` a unique id is searched for in every topic. Raises StoreFull, StoreBusy.
-        """
+        """Return a message by its id, or None; without ``topic`` search every topic. Raises StoreFull, StoreBusy."""
         return self.store.message_by_id(message_id, topic)
 
     def settle(self) -> None:
-        """Finish or undo an append whose process died. Raises StoreBusy, StoreCorrupt, LimitReached."""
+        """Finish or undo the append of a dead process. Raises StoreBusy, StoreCorrupt, LimitReached."""
         self.store.settle_appends()
 
     def begin_ms(self) -> int | None:
-        """Return when the oldest message was stored, in ms since 1970, if older ones were removed; None if none was."""
+        """Return the store time of the oldest message, in ms since 1970; None if no older ones were removed."""
         begin = self._usable().state.min_offset
         return self.store.read(begin).store_timestamp if begin > 0 else None
 
     def update_reader(self) -> LocalUpdateReader:
-        """Return what reads keys and values, many at a time, for one table."""
+        """Return a bulk reader of keys and values for one table."""
         return LocalUpdateReader(self.store)
 
     def sender(
@@ -152,8 +152,8 @@ class LocalBackend:
         prepare: bool = True,
         group: str = PRODUCER_GROUP,
     ) -> LocalSender:
-        """Return what appends messages for one producer; see :meth:`rmqclient.backend.protocols.Backend.sender`."""
-        del group  # a message does not say who sent it
+        """Return a sender for one producer."""
+        del group  # records do not have the producer group
         store = self.store
         return LocalSender(
             store,
@@ -162,7 +162,7 @@ class LocalBackend:
         )
 
     def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
-        """Return what decides the transactions of a producer group."""
+        """Return the transactions of a producer group."""
         return LocalTransactions(self.store, group, durable=durable)
 
     def open_transactions(self) -> Iterator[OpenTransaction]:
@@ -174,19 +174,19 @@ class LocalBackend:
         decide(self._usable(), transaction, commit=commit)
 
     def replies(self) -> TopicReplies:
-        """Return what takes the replies to the requests of one producer."""
+        """Return the replies to one producer's requests."""
         return TopicReplies(self)
 
     def reply_sender(self) -> TopicReplySender:
-        """Return what sends replies."""
+        """Return a sender of replies."""
         return TopicReplySender(self)
 
     def members(self) -> LocalMembers:
-        """Return what takes part in groups, for one consumer."""
+        """Return the memberships of one consumer."""
         return LocalMembers(self.store)
 
     def bell(self) -> ArrivalBell:
-        """Return a bell that the senders to some queues ring."""
+        """Return a bell that senders to armed queues ring."""
         return self.store.arrival_bell()
 
     def topic_bell(self) -> Bell:
@@ -194,13 +194,13 @@ class LocalBackend:
         return self.store.membership_bell()
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return where a group goes on in a queue; None when it never had the queue. Raises UnknownTopic."""
+        """Return a group's offset in a queue; None if it never had the queue. Raises UnknownTopic."""
         store = self._usable()
         slot = store.groups.find(group, store.topics.slot(queue))
         return None if slot is None else slot.finished_to
 
     def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Set where a group goes on in a queue. Raises QueueOwned while a member of the group has it, StoreBusy."""
+        """Set a group's offset in a queue. Raises QueueOwned while a member of the group has it, StoreBusy."""
         store = self._usable()
         store.check_primary()
         slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
@@ -215,22 +215,19 @@ class LocalBackend:
             slot.seek(queue_offset)
 
     def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set where a new group begins, in all these queues or in none, and keep that on the disk.
-
-        False, and nothing is done, when the group has one of the queues. Raises TableFull, StoreBusy.
-        """
+        """Set the start offsets of a new group, or return False if it has begun. Raises TableFull, StoreBusy."""
         store = self._usable()
         store.check_primary()
         begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
         if begun:
             try:
                 store.persist_offsets()
-            except QueueError as error:  # after a power cut the group would be a new one again, and begin later
+            except QueueError as error:  # after a power cut the group would begin again, and later
                 _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
         return begun
 
     def consumers(self, group: str | None = None) -> list[MemberInfo]:
-        """Return the living members of a group, its broadcast members included, or those of every group.
+        """Return the living members of a group or of every group.
 
         Members for the topic of half messages are transaction producers.
         """
@@ -248,9 +245,9 @@ class LocalBackend:
             raise StoreUnusable(str(error)) from error
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        """Move groups in queues, by group and queue, and keep that on the disk. Members lose the queues.
+        """Move groups in queues, by group and queue, on disk. Members lose the queues.
 
-        Raises TableFull, StoreBusy: some are moved then. StoreFull: all are moved, and the disk does not know it yet.
+        Raises TableFull or StoreBusy after moving some of them, StoreFull after moving all, but not yet on disk.
         """
         del at_ms
         store = self._usable()
@@ -263,9 +260,9 @@ class LocalBackend:
         store.persist_offsets()
 
     def remove_group(self, group: str) -> None:
-        """Forget a group, all its broadcast members, and what waits in its retry topic.
+        """Remove a group, all its broadcast members, and the messages in its retry topic.
 
-        A failed message whose delay is not over comes to the next group of this name. Raises QueueOwned while a member
+        A failed message that is still delayed goes to the next group of this name. Raises QueueOwned while a member
         runs, ReadOnlyReplica, StoreBusy, StoreFull.
         """
         store = self._usable()
@@ -275,7 +272,7 @@ class LocalBackend:
         store.topics.remove(RETRY_PREFIX + group)
 
     def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
-        """Let groups take nothing more from queues, or again; their owners are woken. Raises StoreBusy."""
+        """Pause or resume groups in queues, and wake the owners. Raises StoreBusy."""
         store = self._usable()
         for group, queue in group_queues:
             slot = store.groups.find(group, store.topics.slot(queue))
@@ -286,14 +283,14 @@ class LocalBackend:
                     store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
 
     def alone(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """Keep every other process from what has this name, until the block ends. Raises StoreBusy.
+        """Hold a named mutex between all processes until the block ends. Raises StoreBusy.
 
-        Names share a fixed number of locks, so another name may wait, too.
+        Names share a fixed number of locks, so one name may have to wait for another.
         """
         return self._usable().lock.held(CRON_BYTES + zlib.crc32(name.encode()) % CRON_STRIPES, timeout_s)
 
     def shared(self) -> LocalBackend:
-        """Return this backend for a user that does not own it: its ``close`` leaves the store open."""
+        """Return this backend for another user, whose ``close`` leaves the store open."""
         return LocalBackend(self.store, owns_store=False)
 
     def close(self) -> None:
@@ -307,7 +304,7 @@ class LocalBackend:
 
 
 def store_of(backend: Backend, user: str) -> MessageStore:
-    """Return the store of a backend, for a user that reads its files. Raises NotOnCluster for another backend."""
+    """Return the store of a local backend, for a user that reads its files. Raises NotOnCluster for another one."""
     if isinstance(backend, LocalBackend):
         return backend.store
     raise NotOnCluster(f"{user} needs a store of this host: give its directory, not {backend!r}")

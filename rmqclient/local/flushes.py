@@ -1,4 +1,4 @@
-"""Flushes: one thread waits for the disk and for replicas on behalf of senders that must not block, as event loops."""
+"""Flushes: one thread waits for the disk and replicas, for senders that must not block."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rmqclient.store.threads.locks import Condition
 
 
 class Flushes:
-    """Ends futures when their messages are on the disk. All that wait at one time share one flush.
+    """Ends futures when their messages are on disk. Waiting messages share one flush.
 
-    ``wait`` returns when the log is as safe as it shall be up to an offset, and says what SendResult.replicated says.
-    The first message starts the thread.
+    ``wait(end)`` waits until the log is safe up to an offset, as configured, and returns the value of
+    SendResult.replicated. The first message starts the thread.
     """
 
     def __init__(self, wait: Callable[[int], bool | None]) -> None:
@@ -28,7 +28,7 @@ class Flushes:
         self._closed = False
 
     def add(self, result: SendResult, future: SendFuture) -> None:
-        """End ``future`` with ``result`` when the message is on the disk, or with what ``wait`` raises."""
+        """End ``future`` with ``result`` when the message is on disk, or with the error of ``wait``."""
         with self._changed:
             if self._closed:
                 raise StoreClosed("this producer was closed")
@@ -41,7 +41,7 @@ class Flushes:
             self._changed.notify()
 
     def _start(self) -> None:
-        """Start the thread, the first time. Raises LimitReached when the host allows no more."""
+        """Start the thread, the first time. Raises LimitReached if the host allows no more threads."""
         if self._thread is None:
             thread = GuardedThread(target=self._run, name="rmq-flushes")
             thread.start()
@@ -55,7 +55,7 @@ class Flushes:
         if self._thread is not threading.current_thread():
             if self._thread is not None:
                 self._thread.join()
-            self._wait = _ended  # it is the sender's, which has this one: a circle
+            self._wait = _ended  # the sender's method, so a reference cycle
 
     def _run(self) -> None:
         while waiting := self._next():
@@ -64,7 +64,7 @@ class Flushes:
                 future.end(outcome if isinstance(outcome, Exception) else told(result, outcome))
 
     def _next(self) -> list[tuple[SendResult, SendFuture]]:
-        """Return all that wait now, at least one; none when this was closed."""
+        """Wait for messages and return all of them; empty once this is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             waiting, self._waiting = self._waiting, []
@@ -78,5 +78,5 @@ class Flushes:
 
 
 def _ended(_end: int) -> bool | None:
-    """Stands for the wait of a sender that was closed."""
+    """Replaces the wait of a closed sender."""
     raise StoreClosed("this producer was closed")

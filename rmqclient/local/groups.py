@@ -1,4 +1,4 @@
-"""Local groups: the members of a store's groups, and the bells that they sleep on."""
+"""Local groups: the members of a store's groups, and their bells."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class LocalMembers:
 
     @property
     def bell(self) -> Bell:
-        """Rings when a member joins or leaves or a topic is made, and when another member tells one of these."""
+        """Rings when a member joins or leaves, when a topic is made, and when another member wakes one of these."""
         return self._table.bell
 
     def all(self) -> list[MemberInfo]:
-        """Return every member whose process runs."""
+        """Return every living member."""
         return self._table.all()
 
     def has(self, group: str, topic: str) -> bool:
-        """Tell whether a group has a living member for a topic, in any process."""
+        """Return whether a group has a living member for a topic, in any process."""
         return any((member.group, member.topic) == (group, topic) for member in self._table.all())
 
     def join(
@@ -45,14 +45,14 @@ class LocalMembers:
     ) -> LocalMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
-        A grant gets the filter, and a lease keeps every other member out. Raises ReadOnlyReplica.
+        Grants apply the filter, and leases exclude other members. Raises ReadOnlyReplica.
         """
         del wanted, ordered
         self._store.check_primary()
         return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
 
     def close(self) -> None:
-        """Do nothing: each member has left its slot."""
+        """Do nothing: each member frees its own slot."""
 
 
 class LocalMembership:
@@ -70,11 +70,11 @@ class LocalMembership:
         self._numbers: list[int] = []
 
     def beat(self) -> None:
-        """Show that this process runs."""
+        """Show that this process is alive."""
         self._member.beat()
 
     def watch(self) -> bool:
-        """Look whether the member that this one watches has died. True when it has: every member is woken then."""
+        """Check whether the member that this one watches has died. If so, wake all members and return True."""
         return self._table.watch(self._member.slot)
 
     def counted(self, lease_ms: int) -> tuple[MemberInfo, ...]:
@@ -86,20 +86,20 @@ class LocalMembership:
         return self._table.counted(self.group, self.topic, lease_ms)
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
-        """Return the key of the member that has each queue; one read of shared memory for all of them."""
+        """Return the key of each queue's owner, by one read of shared memory."""
         if queues != self._numbered:
             self._numbered, self._numbers = queues, [self._member.queue_slot(queue).number for queue in queues]
         pairs = list(zip(*map(self._store.groups.column, ("owner", "owner_incarnation")), strict=True))
         return tuple([pairs[number] for number in self._numbers])
 
     def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> QueueGrant | None:
-        """Become the owner of a queue if it is free, and return what takes its messages; None if it is not free."""
+        """Become the owner of a queue and return its grant; None if it is not free."""
         slot = self._member.queue_slot(queue)
         epoch = self._member.take(slot, lease_ms)
         return None if epoch is None else self._store.grant(slot, epoch, wanted.tag_set)
 
     def interrupted(self, grant: Grant) -> dict[int, list[Interrupted]]:
-        """Return, by queue offset, the messages that processes died with before this grant, the last death last."""
+        """Return the deaths before this grant by the queue offset of their message, the oldest first."""
         return self._table.running.interrupted(self._member.queue_slot(grant.queue))
 
     def tell(self, seats: Iterable[Seat]) -> None:
@@ -112,7 +112,7 @@ class LocalMembership:
         return self._table.running.claim(self._member.slot, self._member.incarnation, count, handler)
 
     def stay_behind(self) -> bool:
-        """Be counted no more, and keep the queues that were not released while they are renewed; returns True."""
+        """Leave the allocation, but keep queues that were not released while they are renewed; return True."""
         self._member.retire()
         return True
 

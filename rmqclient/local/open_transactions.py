@@ -1,4 +1,4 @@
-"""Open transactions of a store of this host: listing them, and deciding one by hand."""
+"""Open transactions of a store of this host: lists them, and decides one by hand."""
 
 from __future__ import annotations
 

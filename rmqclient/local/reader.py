@@ -11,7 +11,7 @@ from rmqclient.store.log.inner_batch import opened
 from rmqclient.store.threads.logs import Log
 
 _SCANNED_ENTRIES = 800
-"""Most entries that one look passes over, or ``limit`` if that is more. [maxFilterMessageCount, 16,000 bytes]"""
+"""Entries that one look skips, at most, or ``limit`` if that is more. [maxFilterMessageCount, 16,000 bytes]"""
 
 _log = Log(__name__)
 
@@ -20,7 +20,7 @@ def read(store: MessageStore, queue: MessageQueue, offset: int, limit: int, want
     """Return up to ``limit`` messages from ``offset`` on with a wanted tag.
 
     The messages of a compressed batch come together, so there can be more than ``limit``. Damaged records are logged
-    and stepped over. Raises UnknownTopic.
+    and skipped. Raises UnknownTopic.
     """
     low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
     if not low <= offset <= high:
@@ -54,7 +54,7 @@ def _read_compacted(
     limit: int,
     found: list[ReceivedMessage],
 ) -> tuple[int, int]:
-    """Add what matches in the compacted file of the queue, if it has one; return where to go on, and how far."""
+    """Add matching messages of the queue's compacted file, if it has one; return the next offset and the end."""
     left = max(_SCANNED_ENTRIES, limit)
     compacted = store.compaction.reader(queue)
     while compacted is not None and left and len(found) < limit:
@@ -68,7 +68,7 @@ def _read_compacted(
 
 
 def _message_at(store: MessageStore, queue: MessageQueue, offset: int, codes: set[int]) -> ReceivedMessage | None:
-    """Return a message; None when its entry has other tags' hashes than ``codes``, or its record is damaged."""
+    """Return a message; None if the hash of its tags is not in ``codes``, or its record is damaged."""
     if codes:
         entry = store.consume_queues[queue].entry_or_none(offset)
         if entry is not None and _low_bits(entry.tags_code) not in codes:
@@ -81,5 +81,5 @@ def _message_at(store: MessageStore, queue: MessageQueue, offset: int, codes: se
 
 
 def _low_bits(code: int) -> int:
-    """What RocketMQ compares of a tags code (DefaultMessageFilter.isMatchedByConsumeQueue): the low 32 bits."""
+    """Return the low 32 bits of a tags code, which RocketMQ compares (DefaultMessageFilter.isMatchedByConsumeQueue)."""
     return code & 0xFFFF_FFFF

@@ -21,7 +21,7 @@ class LocalSender:
     """The open form of a sender. Its appends are the bound methods of the compiled appender."""
 
     def __init__(self, store: MessageStore, appender: Appender, make_patient: Callable[[], Appender]) -> None:
-        """``make_patient`` returns an appender that leaves waiting for replicas to its caller."""
+        """``make_patient`` returns an appender that does not wait for replicas."""
         self._store = store
         self._make_patient = make_patient
         self._patient: Appender | None = None
@@ -40,7 +40,7 @@ class LocalSender:
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Append a message now; the future ends when it is on the disk with SYNC durability, and at replicas."""
+        """Append a message now; the future ends when it is at replicas and, with SYNC durability, on disk."""
         are_replicas_waited_for = self._load(_RESTRICTED)
         append = self._patient_append if are_replicas_waited_for else self.append
         future, result = SendFuture(), append(message, sharding_key, delay_level, due_ms)
@@ -59,10 +59,10 @@ class LocalSender:
         delay_level: int,
         due_ms: int,
     ) -> SendResult:
-        """Append a message that has its key already, unless one was appended with this key before.
+        """Append a message, which already has the key, unless one was appended with this key before.
 
-        Raises as an append; StoreBusy also while another sender with this key, or with one of a thousandth of the
-        others, is stopped in the middle of it; StoreCorrupt for an index file of another size.
+        Raises as an append; StoreBusy also while another sender that holds the same lock, one of 1,024 for all keys,
+        is stopped half way; StoreCorrupt for an index file of the wrong size.
         """
         once = self._store.once
         with once.alone(message.topic, key):
@@ -72,18 +72,15 @@ class LocalSender:
         return told(found, self._store.replicas.settle(found.commit_log_end))
 
     def cancel(self, message_id: str) -> bool:
-        """Cancel a message that waits for its time. False when it does not wait."""
+        """Cancel a timer message. False if it does not wait."""
         return self._store.timer.cancel(message_id, appender=self._appender)
 
     def deliver_early(self, message: ReceivedMessage) -> SendResult | None:
-        """Deliver a message of the timer before its time; None when its wait has ended."""
+        """Deliver a timer message before its time; None if it no longer waits."""
         return self._store.timer.deliver_early(message, appender=self._appender)
 
     def wait_until_flushed(self, commit_log_end: int | None = None) -> None:
-        """Return when the log is on the disk up to an offset; None stands for all that is in it.
-
-        Raises NotFlushed, StorePoisoned.
-        """
+        """Wait until the log is on disk up to an offset; None for its end. Raises NotFlushed, StorePoisoned."""
         end = self._store.state.published_to if commit_log_end is None else commit_log_end
         self._store.flusher.wait_until_flushed(end)
 
@@ -93,16 +90,16 @@ class LocalSender:
         return self._patient.append(message, sharding_key, delay_level, due_ms)
 
     def _settled(self, end: int) -> bool | None:
-        """Wait for the disk and for replicas, as the store is set. Raises NotFlushed, StorePoisoned, NotReplicated."""
+        """Wait for the disk and replicas, as configured. Raises NotFlushed, StorePoisoned, NotReplicated."""
         if self._is_sync:
             self._store.flusher.wait_until_flushed(end)
         return self._store.replicas.settle(end)
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
-        """Return a buffer of this process, for at most so many bytes of messages."""
+        """Return a buffer of this process, with ``limit_bytes`` of messages at most."""
         return WriteBuffer(self._appender, self._store.config, limit_bytes)
 
     def close(self) -> None:
-        """Return when every :meth:`append_async` has ended. Closing twice does nothing."""
+        """Wait for every :meth:`append_async`. Closing twice does nothing."""
         self._flushes.close()
         self._store.end_appender(self._appender)

@@ -1,10 +1,10 @@
-"""Local transactions: what becomes of the half messages of one producer group in a store of this host.
+"""Local transactions: the half messages of one producer group in a store of this host.
 
-The store asks about an undecided transaction as RocketMQ's broker does: it stores the half message again with its
-number of checks increased (:mod:`rmqclient.store.waiting.transaction`), and wakes the producers. A producer with a
-``check`` is a member of its group in the half topic. Each member looks at its share of the half messages that were
-stored again: those whose queue offset, modulo the number of living members, is the member's position. So if the first
-producer died, another one is asked. If that one dies with the question, the next round asks again.
+The store checks an undecided transaction as RocketMQ's broker does: it stores the half message again with its number of
+checks increased (:mod:`rmqclient.store.waiting.transaction`), and wakes the producers. A producer with a ``check`` is a
+member of its group in the half topic. Each member handles its share of these half messages: those whose queue offset,
+modulo the number of living members, is the member's position. So if the sending producer died, another one is asked. If
+that one dies during the check, the next round asks again.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _log = Log(__name__)
 
 _BEAT_S = 0.25
 _ASKED_AT_ONCE = 256
-"""Half messages in memory."""
+"""Half messages of one read, at most."""
 
 
 class LocalTransactions:
-    """The transactions of one group. With ``durable``, a decision returns when it is on the disk."""
+    """The transactions of one group. With ``durable``, a decision returns when it is on disk."""
 
     def __init__(self, store: MessageStore, group: str, *, durable: bool) -> None:
         self._store = store
@@ -40,9 +40,9 @@ class LocalTransactions:
         self.check_usable = store.check_usable
 
     def decide(self, half: SendResult | ReceivedMessage, *, commit: bool) -> SendResult | None:
-        """Commit a half message or roll it back; return where the committed message stands.
+        """Commit a half message or roll it back; return the committed message's offsets.
 
-        Raises TransactionDecided when the decision that was made before is as safe as one made here.
+        Raises TransactionDecided once an earlier decision is as safe as one made here.
         """
         self._store.check_usable()
         try:
@@ -54,23 +54,23 @@ class LocalTransactions:
         return result if commit else None
 
     def _settle(self, end: int) -> bool | None:
-        """Wait for the disk and for replicas, as the store is set. Raises NotFlushed, StorePoisoned, NotReplicated."""
+        """Wait for the disk and replicas, as configured. Raises NotFlushed, StorePoisoned, NotReplicated."""
         if self._durable:
             self._store.flusher.wait_until_flushed(end)
         return self._store.replicas.settle(end)
 
     def answer(self, ask: Ask, client_id: str | None) -> None:
-        """Call ``ask``, in a thread of its own, with this member's share of the undecided half messages."""
+        """Call ``ask``, on a thread of its own, with this member's share of the undecided half messages."""
         self._checker = _Checker(self._store, self._group, ask, self, client_id or default_client_id())
 
     def close(self) -> None:
-        """End the questions."""
+        """Stop the checks."""
         if self._checker is not None:
             self._checker.close()
 
 
 class _Checker:
-    """Calls ``ask`` for the group's undecided transactions, in a thread of its own."""
+    """Calls ``ask`` for the group's undecided transactions, on a thread of its own."""
 
     def __init__(
         self, store: MessageStore, group: str, ask: Ask, transactions: LocalTransactions, client_id: str
@@ -89,7 +89,7 @@ class _Checker:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread; returns when no check runs."""
+        """End the thread, and wait for its end."""
         if self._closed.is_set() or os.getpid() != self._pid:
             return
         self._closed.set()
@@ -110,7 +110,7 @@ class _Checker:
                 self._bell.wait(heard, _BEAT_S)
 
     def _answer(self) -> None:
-        """Check this member's share of the half messages that were stored again since the last time."""
+        """Check this member's share of the half messages that were stored again since the last call."""
         end = self._store.transactions.end
         while self._next < end:
             found = self._store.transactions.pending(self._next, _ASKED_AT_ONCE)
@@ -140,5 +140,5 @@ class _Checker:
     def _ask(self, half: ReceivedMessage) -> None:
         commit = self._call(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))
         if commit is not None:
-            with contextlib.suppress(TransactionDecided):  # its own producer has just decided it
+            with contextlib.suppress(TransactionDecided):  # the sending producer may have decided it meanwhile
                 self._transactions.decide(half, commit=commit)

@@ -1,13 +1,13 @@
-"""Update reader: the keys and values of the messages of a queue of this host, read many at a time.
+"""Update reader: bulk reads of the keys and values of a queue's messages in a store of this host.
 
 In a compact topic, messages from before the begin of the log are read from the compacted file.
 
-The kernel checks the records of a batch and puts keys and bodies into buffers (store/kernel/arrow/columns.pxi). Here
+The kernel checks several records at a time and puts keys and bodies into buffers (store/kernel/arrow/columns.pxi). Here
 the buffers become lists, without an object for each message. A batch that is one record gives one row for each of its
-messages. A body that cannot be opened, or a record that cannot be read, is read again by itself, as a message.
+messages. A body that cannot be opened, or a record that cannot be read, is read again as a single message.
 
-Files are read through mappings of the table's own. The mappings of the store go away when retention removes a file, and
-that must not happen between the check of a record and the copy of its body.
+The reader has its own mappings of files. The store unmaps a file when retention removes it, and that must not happen
+between the check of a record and the copy of its body.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENTRIES_AT_ONCE = 16_384
 _ROWS = 8_192
 _BYTES = 4 << 20
 _OPENED = COMPRESSED | INNER_BATCH
-"""System flags of records that the kernel opens. If it cannot open one, the row has no value."""
+"""System flags of records that the kernel decompresses. If it cannot do that, the row has no value."""
 
 _NAMES = ("key", "value", "commit_log_offset", "sys_flag")
 
@@ -48,21 +48,17 @@ class LocalUpdateReader:
         self._part: LogPart | None = None
         self._removal_bell = store.removal_bell()
         self._removed = 0
-        """What the bell had heard when the files were looked at last."""
+        """``heard`` of the bell at the last look at the files."""
 
     @property
     def reads_in_order(self) -> bool:
-        """True: an append makes its message visible before the next append begins."""
+        """True, because an append publishes its message before the next append begins."""
         return True
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
-        """Yield the updates of the messages from queue offset ``start`` up to ``stop`` or a little further, in order.
-
-        Messages that were removed or are damaged are logged and stepped over. Raises StoreClosed, LimitReached,
-        DiskFailed.
-        """
+        """As :meth:`rmqclient.backend.updates.UpdateReader.read`. Raises StoreClosed, LimitReached, DiskFailed."""
         self._store.check_usable()
-        self._columns.take()  # drops rows that an earlier error left there
+        self._columns.take()  # drop rows left by an earlier error
         is_compact = self._store.topics.is_compact(queue.topic)
         while start < stop:
             if is_compact:
@@ -82,9 +78,9 @@ class LocalUpdateReader:
             self._view.release()
 
     def _read_compacted(self, queue: MessageQueue, start: int) -> Generator[Updates, None, int]:
-        """Read the compacted file if the log begins after ``start``; return where to go on in the log.
+        """Read the compacted file if the log begins after ``start``; return the next offset in the log.
 
-        A compacted file stands for all messages up to its end, also for those that the log still has.
+        A compacted file covers all messages up to its end, also those that the log still has.
         """
         log_low = self._store.compaction.log_low(queue)
         file = open_compacted(self._store.root, queue) if start < log_low else None
@@ -107,7 +103,7 @@ class LocalUpdateReader:
         return file.compacted_to
 
     def _read_entries(self, queue: MessageQueue, first: int, stop: int) -> Generator[Updates, None, tuple[int, bool]]:
-        """Return the queue offset where this ended, and whether the message there can be read."""
+        """Yield updates from entries; return the queue offset where this ended, and whether its message can be read."""
         topic, entries = queue.topic.encode(), self._entries(queue, first, stop)
         at, count = 0, len(entries) // ENTRY.size
         is_whole = count > 0
@@ -142,7 +138,7 @@ class LocalUpdateReader:
         return bool(offset + size <= self._part.file_end)
 
     def _read_one(self, queue: MessageQueue, offset: int) -> Updates:
-        """Read one message as an object, which raises what is wrong with it."""
+        """Read one message as an object, which raises the precise error."""
         try:
             message = self._store.message_at(queue, offset)
             if (message.queue, message.queue_offset) != (queue, offset):
@@ -173,7 +169,7 @@ class LocalUpdateReader:
         offset = updates.places[number]
         try:
             said = said_by(self._store.read(offset))
-        except (MessageExpired, StoreCorrupt) as error:  # it was whole a moment ago
+        except (MessageExpired, StoreCorrupt) as error:  # the kernel has just checked it
             said = [(updates.keys[number], Unreadable(str(error)))]
         here = slice(number, number + 1)
         updates.keys[here], updates.values[here], updates.places[here] = _lists(said, offset)
@@ -196,7 +192,7 @@ def _slices(_: ColumnBuffer | None, offsets: ColumnBuffer | None, data: ColumnBu
 
 
 def _keys(bitmap: ColumnBuffer | None, offsets: ColumnBuffer | None, data: ColumnBuffer | None) -> list[str]:
-    """Return the first key of each message, empty where there is none."""
+    """Return the first key of each message; empty for a message without keys."""
     content = bytes(data or b"")
     if content.isascii():
         numbers = _numbers(offsets, "i")

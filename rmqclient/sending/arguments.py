@@ -1,4 +1,4 @@
-"""Arguments: what those of a send mean, in its two forms, and what is refused of them.
+"""Arguments: checks the arguments of a send, in its two forms.
 
 ==================================  ==========================================================
 a call                              sends
@@ -29,7 +29,7 @@ def meant(
     tags: str | None,
     properties: Mapping[str, str] | None,
 ) -> tuple[Message, str | None]:
-    """Return the message that the arguments of a send mean, and its sharding key. Raises TypeError."""
+    """Return the message and the sharding key of a send's arguments. Raises TypeError."""
     if excess is not None:
         raise TypeError(
             f"{excess!r} is one argument too many: name what follows the first two, such as tags={excess!r}"
@@ -53,14 +53,14 @@ def refuse_two_keys(second: object, sharding_key: str) -> NoReturn:
 
 
 def check_given(message: object) -> None:
-    """Raise TypeError, which says what to write, for a topic without a body and for what is no message."""
+    """Raise TypeError, which says what to write, for a topic without a body or an object that is not a message."""
     if isinstance(message, str):
         raise TypeError(f"send({message!r}) has no body: give one, such as send({message!r}, b'')")
     check_message(message)
 
 
 def check_message(message: object) -> None:
-    """Raise TypeError, which says what to write, for what is no message."""
+    """Raise TypeError, which says what to write, for an object that is not a message."""
     if not isinstance(message, Message):
         raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
 
@@ -82,7 +82,7 @@ def once_meant(message: Message | str, second: Any, key: str | None) -> tuple[Me
 def request_meant(
     message: Message | str, second: Any, third: Any, sharding_key: str | None
 ) -> tuple[Message, Duration, str | None]:
-    """Return the message, the timeout and the sharding key that the arguments of a request mean. Raises TypeError."""
+    """Return the message, the timeout and the sharding key of a request's arguments. Raises TypeError."""
     timeout = third
     if isinstance(message, str):
         if second is None:
@@ -98,7 +98,7 @@ def request_meant(
 
 
 def check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
-    """Raise TypeError or ValueError for what is no size, and for a buffer where each send waits for the disk."""
+    """Raise TypeError or ValueError for an invalid size, and for a buffer with SYNC durability."""
     whole("write_buffer_bytes", write_buffer_bytes)
     if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Compressor: compresses the bodies that a producer sends, if that makes them smaller.
+"""Compressor: compresses the bodies of a producer's messages, if that makes them smaller.
 
 RocketMQ's producer compresses bodies of at least 4,096 bytes (DefaultMQProducerImpl.tryToCompressMessage), even if they
-become larger. Here a body that would become larger is sent as it is.
+become larger. Here a body that would become larger is sent unchanged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OVER_BYTES = 4_096
 
 
 def compressor_of(compression: Compression | None, over_bytes: int, level: int | None) -> Compressor | None:
-    """Return what compresses with these settings of a producer; None without a compression.
+    """Return the compressor for these settings of a producer; None without a compression.
 
     Raises as :class:`Compressor`, and ValueError for a setting that has no effect without a compression.
     """
@@ -43,7 +43,7 @@ class Compressor:
     def compressed(self, message: Message, max_body_bytes: int) -> Message:
         """Return the message with its body encoded and, if that helps, compressed. Raises MessageRejected.
 
-        A body of more than ``max_body_bytes`` and an object that is not a message are returned as they are: the append
+        A body of more than ``max_body_bytes`` and an object that is not a message are returned unchanged: the append
         refuses them. So is a message whose body was already prepared by :meth:`Message.with_body`.
         """
         if not isinstance(message, Message):

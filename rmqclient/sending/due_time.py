@@ -47,7 +47,7 @@ def due_ms(delay_level: int | None, delay: Duration | None, deliver_at: datetime
 def _ns(delay: Duration) -> int:
     seconds = in_seconds("delay", delay)
     if isinstance(delay, timedelta):
-        return delay // timedelta(microseconds=1) * 1_000  # exact, which a float of ten years is not
+        return delay // timedelta(microseconds=1) * 1_000  # exact, unlike a float of ten years
     return round(min(seconds, 2 * LONGEST_DELAY.total_seconds()) * 1e9)
 
 

@@ -9,12 +9,12 @@
 
     with Producer("./store", middleware=[stamped]) as producer: ...
 
-The first is the outermost. It surrounds every way to send: one message, a batch, a half message of a transaction, a
-request, a message into the write buffer. An error of the send is raised at the ``yield``. What it raises before that
-stops the send. It must raise what it catches, or raise another error: a send that failed has no result to return.
+The first is the outermost. It surrounds every kind of send: one message, a batch, a half message of a transaction, a
+request, a message for the write buffer. An error of the send is raised at the ``yield``. An exception before it stops
+the send. Middleware that catches an error must raise it again, or another one: a failed send has no result to return.
 
-Behind the ``yield`` of :meth:`rmqclient.Producer.send_async` the messages are stored in a store of this host; on a
-cluster they may be under way, and ``results`` is empty. Copies for a retry, dead letters and replies are no sends.
+After the ``yield`` in :meth:`rmqclient.Producer.send_async` the messages are stored in a store of this host; on a
+cluster they may be under way, and ``results`` is empty. Copies for a retry, dead letters and replies are not sends.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Sending:
     """One send, as middleware sees it."""
 
     messages: list[Message]
-    """What is sent: one message, or a batch. Before the ``yield`` they may be replaced, by as many of their topic."""
+    """One message, or a batch. Before the ``yield`` they may be replaced, by the same number of the same topic."""
     sharding_key: str | None
     results: list[SendResult] = field(default_factory=list)
-    """Where the messages stand, behind the ``yield``; empty for the write buffer, and while a send is under way."""
+    """The results, after the ``yield``; empty for the write buffer, and while a send is under way."""
 
 
 SendMiddleware: TypeAlias = Callable[[Sending], Iterator[None]]
@@ -48,14 +48,14 @@ _Sent = TypeVar("_Sent")
 
 
 class SurroundedSender(SenderAround):
-    """Runs middleware around ``sender``; the functions are generator functions, the outermost first."""
+    """Runs middleware, which are generator functions, around ``sender``; the first is the outermost."""
 
     def __init__(self, sender: Sender, middleware: Sequence[SendMiddleware]) -> None:
         super().__init__(sender)
         self._managers = [contextmanager(each) for each in middleware]
 
     def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
-        """Send in the middle of all middleware."""
+        """Send inside all middleware."""
 
         def keep(sending: Sending) -> list[SendResult]:
             sending.results = send(sending.messages)
@@ -64,7 +64,7 @@ class SurroundedSender(SenderAround):
         return self._surrounded(outgoing, keep)
 
     def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
-        """Begin to send in the middle of all middleware."""
+        """As :meth:`around`, without waiting."""
 
         def keep(sending: Sending) -> SendFuture:
             future = send(sending.messages)

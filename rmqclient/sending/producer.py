@@ -53,8 +53,8 @@ class Producer:
     [compressMsgBodyOverHowmuch]. Readers get them as they were sent. ``compression_level`` is a level of that
     compression; the default is RocketMQ's. Raises NotInstalled if the package of the compression is missing.
 
-    With ``message_trace``, RocketMQ's records of what was sent go to the topic RMQ_SYS_TRACE_TOPIC, behind the messages
-    and without making a send wait or fail (docs/operate/traces.md). [enableMsgTrace]
+    With ``message_trace``, RocketMQ's trace records of the sends go to the topic RMQ_SYS_TRACE_TOPIC, after the
+    messages and without making a send wait or fail (docs/operate/traces.md). [enableMsgTrace]
 
     ``middleware`` surrounds each send (:mod:`rmqclient.sending.middleware`), the first outermost.
 
@@ -138,17 +138,17 @@ class Producer:
         delay: Duration | None = None,
         deliver_at: datetime | None = None,
     ) -> SendResult:
-        """Store one message and return where it stands.
+        """Store one message and return its offsets.
 
         ``send(Message("orders", body), sharding_key)`` sends a Message. ``send("orders", body)`` makes one, with the
-        ``tags`` and ``properties``, and with one ``key``, by which it is found again.
+        ``tags`` and ``properties``, and with one ``key``, by which it can be found again.
 
         Messages with the same ``sharding_key`` go to the same queue (SelectMessageQueueByHash). Messages without a key
         go to the queues in turn. The first message of a topic makes the topic. When this returns, the message survives
         ``kill -9`` of any process; with SYNC durability it survives a power cut, too.
 
         A ``delay_level`` of 1 to 18 delivers the message 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-        after it was stored. Until then the message waits in ``SCHEDULE_TOPIC_XXXX``, and the result gives its place
+        after it was stored. Until then the message waits in ``SCHEDULE_TOPIC_XXXX``, and the result has its offset
         there. The housekeeper delivers it to the queue that is chosen now. If retention removes the file of a waiting
         message, the message is lost, as in RocketMQ.
 
@@ -162,7 +162,7 @@ class Producer:
         InvalidName, StoreFull, StoreBusy, StorePoisoned, StoreClosed, LimitReached, DiskFailed, NotFlushed,
         StoreUnusable. Nothing was written unless the error's ``stored`` says so.
         """
-        # The overloads ask for names behind the second. With a `*` here, each default would cost a look into a dict.
+        # Keyword-only in the overloads; positional here because keyword-only defaults cost a dict look-up each.
         if type(message) is Message and excess is None and key is None and tags is None and properties is None:
             if second is not None:
                 sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
@@ -226,10 +226,10 @@ class Producer:
     ) -> SendFuture:
         """Send one message without waiting for a disk or a network; return a future, which can also be awaited.
 
-        The future ends when :meth:`send` would return, with the same result or error: ``await producer.send_async(m)``
-        lets an event loop go on meanwhile. Messages that one thread sends with one ``sharding_key`` are stored in the
-        order of the calls as long as none fails. In a store of this host the message is stored when this returns, and
-        only SYNC durability leaves something to wait for. Every message that is under way is kept in memory.
+        The future ends when :meth:`send` would return, with the same result or error, so ``await
+        producer.send_async(m)`` does not block an event loop. Messages that one thread sends with one ``sharding_key``
+        are stored in the order of the calls, unless one fails. In a store of this host the message is stored when this
+        returns, and the future waits only for SYNC durability. Messages under way are kept in memory.
 
         Cancelling the future does not take the message back. Errors that are known at once are raised here; otherwise
         raises as :meth:`send`.
@@ -334,16 +334,16 @@ class Producer:
         return cancelled
 
     def signal(self, message_id: str, name: str, payload: object = None, *, group: str) -> bool:
-        """Tell a message of a group what its handler waits for with ``step.wait_for(name)``, now or later.
+        """Send a signal to a message of a group, whose handler waits for it by ``step.wait_for(name)``, now or later.
 
-        ``message_id`` is that of the message, and ``payload`` what ``wait_for`` returns; it is encoded as a body. The
-        first signal of a name counts. Returns whether the message was waiting and is delivered now; when it begins to
-        wait later, it goes on at once. The signal is as durable as a message that was sent.
+        ``message_id`` is that of the message, and ``wait_for`` returns ``payload``, which is encoded as a body. The
+        first signal of a name counts. Returns whether the message was waiting and is delivered now; if the handler
+        waits later, ``wait_for`` returns at once. The signal is as durable as a sent message.
 
         Raises StepError if no message has the id, StepRejected for a name or a payload that cannot be stored,
         NotOnCluster, InvalidName, and as :meth:`send`.
         """
-        from rmqclient.steps.signals import signal  # noqa: PLC0415 - who only sends needs nothing of it
+        from rmqclient.steps.signals import signal  # noqa: PLC0415 - most producers do not need it
 
         return signal(self._backend, group, message_id, name, payload)
 
@@ -359,16 +359,16 @@ class Producer:
         :meth:`send`. Consecutive messages of one topic and ``sharding_key`` are stored as one batch in one queue.
         Messages of the buffer never overtake each other, but :meth:`send` does not wait for the buffer.
 
-        Raises at once what :meth:`send` would raise for this message, and what the last flush raised if it failed: then
-        this message was not taken, and those in the buffer stay there until a flush succeeds. ValueError for a producer
-        without a buffer.
+        Raises as :meth:`send` for this message, and the error of the last flush if that failed: then this message was
+        not taken, and those in the buffer stay there until a flush succeeds. ValueError for a producer without a
+        buffer.
         """
         buffer = self._open_buffer()
-        encoded = self._sender.encoded(message)  # now: the caller may change the body before it is stored
+        encoded = self._sender.encoded(message)  # now, because the caller may change the body before it is stored
         buffer.add(encoded, sharding_key)
 
     def flush(self) -> int:
-        """Store the messages of the write buffer now; return how many they were. Raises as :meth:`send`.
+        """Store the messages of the write buffer now; return their number. Raises as :meth:`send`.
 
         After an error the messages that were not stored are still in the buffer. ValueError for a producer without a
         buffer.
@@ -447,8 +447,8 @@ class Producer:
         self.close()
 
     def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
-        """Return the backend's sender with around it what this producer is to have."""
-        make_topic = partial(_make_topic, self._backend, self._queue_count)  # a method would be a circle
+        """Return the backend's sender with this producer's compressor, observers and middleware around it."""
+        make_topic = partial(_make_topic, self._backend, self._queue_count)  # a bound method would be a reference cycle
         sender: Sender = self._backend.sender(make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             sender = CompressingSender(sender, compressor, self._backend.config.max_body_bytes)
@@ -473,11 +473,11 @@ class Producer:
         return self._sender.append_inner_batch(messages, pack, sharding_key, most_bytes=self._max_opened_body_bytes)
 
     def leave_to_parent(self) -> None:
-        """Refuse every send from now on: this is a forked child."""
+        """In a forked child: refuse every send from now on."""
         self._sender = FORKED
         self._buffer = None  # the messages in it are the parent's
-        self._requester = Requester(self._backend)  # whose listener is in the parent
-        self._observers = []  # and so are those that hand over what observers collected
+        self._requester = Requester(self._backend)  # the old one's listener is in the parent
+        self._observers = []  # their threads are in the parent, too
 
 
 def _make_topic(backend: Backend, queue_count: int, topic: str) -> list[MessageQueue]:

@@ -13,7 +13,7 @@ property             request  reply
 ``MSG_TYPE``                  yes    ``reply``
 ===================  =======  =====  ==================================================================================
 
-How a reply travels, a backend knows: :mod:`rmqclient.backend.replies`.
+Backends transport replies: :mod:`rmqclient.backend.replies`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Envelope(NamedTuple):
 
 
 def seconds_left(request: ReceivedMessage) -> float:
-    """Return how many seconds the requester of a message still waits, by the wall clock since the message was made.
+    """Return for how many seconds the requester of a message still waits, by the wall clock since its born time.
 
     0 or less means that the requester has given up. Infinity means that the message is not a request.
     """
@@ -68,7 +68,7 @@ def seconds_left(request: ReceivedMessage) -> float:
 
 
 class Replier:
-    """Sends replies for one process; safe for its threads."""
+    """Sends replies for one process. Safe for threads."""
 
     def __init__(self, backend: Backend) -> None:
         self._sender = backend.reply_sender()

@@ -1,9 +1,8 @@
 """Request: a message whose sender waits for the reply.
 
-While a reply is awaited, one thread listens: it sleeps by a bell until replies come (:mod:`rmqclient.backend.replies`).
-A thread that waits for its reply listens itself as long as no other reply is awaited, which saves waking two threads.
-Otherwise the requester's own thread listens. Replies that came before the oldest request that still waits was sent are
-left out.
+While a reply is awaited, one thread listens: it sleeps on a bell until replies come (:mod:`rmqclient.backend.replies`).
+A thread that waits for its reply listens itself while no other reply is awaited, which saves waking two threads.
+Otherwise the requester's own thread listens. Replies from before the oldest waiting request are skipped.
 
 ==================================  =================================================================================
 event                               effect
@@ -40,14 +39,13 @@ Send: TypeAlias = Callable[[Message, str | None], SendResult]
 """Stores a message with a sharding key."""
 
 _LONGEST_WAIT_S = 0.5
-"""A replier that is killed after it has published and before it rings leaves the sleeper asleep. It looks again after
-this time."""
+"""Seconds of sleep, at most: a replier that is killed between publishing and ringing does not wake the listener."""
 
 
 class RequestFuture(AwaitableFuture[ReceivedMessage]):
-    """The reply to come: a future of :mod:`concurrent.futures` that can also be awaited.
+    """A future of the reply, of :mod:`concurrent.futures`, that can also be awaited.
 
-    Its callbacks run in the thread that receives the reply, so they should be quick.
+    Its callbacks run on the thread that receives the reply, so they should be quick.
     """
 
 
@@ -77,27 +75,27 @@ class _Awaited:
 
 
 class Requester:
-    """Sends requests and receives their replies; safe for threads. Its own thread is started when it has to listen."""
+    """Sends requests and receives their replies. Safe for threads. Its own thread starts on demand."""
 
     def __init__(self, backend: Backend) -> None:
         self._replies = backend.replies()
         self._envelope: Mapping[str, str] | None = None
-        """What every request says so that its reply comes here; None before the first one."""
+        """Properties by which replies come here; None before the first request."""
         self._changing = Condition(threading.Lock())
         self._awaited: dict[str, _Awaited] = {}
         self._due = math.inf
         """Earliest deadline of a request, by the clock's ``elapsed``."""
         self._wakes_at = math.inf
-        """When the listener looks again even if no bell rings, by the clock's ``elapsed``."""
+        """The time of the listener's next look without a ring, by the clock's ``elapsed``."""
         self._closed = False
         self._listener: threading.Thread | None = None
         self._called = threading.Event()
-        """Whether the requester's own thread is to listen, or to end."""
+        """Set if the requester's own thread has to listen, or to end."""
         self._thread: GuardedThread | None = None
-        """Made when it is needed: it has this requester, so neither could go with its last user before."""
+        """Started on demand, because it keeps a reference to this requester."""
 
     def request(self, send: Send, message: Message, sharding_key: str | None, timeout: Duration) -> RequestFuture:
-        """Send a request by ``send`` and return the reply to come. Raises as ``send``, ValueError for the timeout."""
+        """Send a request by ``send``; return a future of the reply. Raises as ``send``, ValueError for the timeout."""
         awaited = self._send(send, message, sharding_key, timeout)
         self._have_listener()
         return awaited.future
@@ -110,12 +108,12 @@ class Requester:
                 self._listen(awaited)
             else:
                 self._have_listener()
-        finally:  # also when a signal ends the wait
+        finally:  # also if a signal handler raises
             self._leave()
         return awaited.future.result()
 
     def close(self) -> None:
-        """End the thread. Requests that still wait fail with StoreClosed. Closing twice does nothing."""
+        """End the thread. Waiting requests fail with StoreClosed. Closing twice does nothing."""
         with self._changing:
             self._closed = True
             left, self._awaited = list(self._awaited.values()), {}
@@ -167,27 +165,27 @@ class Requester:
         )
 
     def _expect(self, correlation_id: str, awaited: _Awaited) -> None:
-        """Count a request among those that wait, before it is sent."""
+        """Add a waiting request, before it is sent."""
         with self._changing:
             if self._closed:
                 raise StoreClosed("this producer was closed")
-            if not self._awaited:  # the replies that have come are for requests that have ended
+            if not self._awaited:  # replies that have come are for ended requests
                 self._replies.skip()
             self._awaited[correlation_id] = awaited
 
     def _time(self, awaited: _Awaited, message_id: str) -> None:
-        """Give a request that was sent its deadline. Its time runs from when the request was begun."""
+        """Set the deadline of a sent request. Its time counts from the call."""
         with self._changing:
             awaited.message_id = message_id
             awaited.deadline = awaited.began + awaited.seconds
             self._due = min(self._due, awaited.deadline)
-            gives_way = self._listener not in (None, self._thread)  # who listens alone, to the requester's own thread
+            gives_way = self._listener not in (None, self._thread)  # to the own thread
             is_to_wake = gives_way or awaited.deadline < self._wakes_at < math.inf
         if is_to_wake:
             self._replies.bell.ring()
 
     def _listens_alone(self) -> bool:
-        """Let the calling thread listen, if nobody does and no other reply is awaited; tell whether it is to."""
+        """Let the calling thread listen, if no thread does and no other reply is awaited; return whether it does."""
         with self._changing:
             if self._listener is not None or len(self._awaited) != 1:
                 return False
@@ -195,7 +193,7 @@ class Requester:
         return True
 
     def _have_listener(self) -> None:
-        """Let the requester's own thread listen, if nobody does."""
+        """Let the requester's own thread listen, if no thread does."""
         with self._changing:
             if self._listener is None and self._awaited:
                 self._call_thread()
@@ -215,10 +213,10 @@ class Requester:
             if self._listener is self._thread:
                 self._listen(None)
                 self._leave()
-        self._leave()  # it may just have been called
+        self._leave()  # another thread may have called it just now
 
     def _listen(self, own: _Awaited | None) -> None:
-        """Receive replies: the own one, unless others are awaited too; without an own one, all."""
+        """Receive replies: until ``own`` has ended or other replies are awaited; all replies without ``own``."""
         bell = self._replies.bell
         while not self._closed:
             heard = bell.heard()
@@ -229,14 +227,14 @@ class Requester:
 
     def _has_listened(self, own: _Awaited | None) -> bool:
         with self._changing:
-            if self._listener is not threading.current_thread():  # a callback has asked in turn, and given this up
+            if self._listener is not threading.current_thread():  # a callback has sent a request, which took the role
                 return True
             if own is None:
                 return not self._awaited
             return own.future.done() or len(self._awaited) > 1
 
     def _leave(self) -> None:
-        """Listen no more, if the calling thread does. The requester's own thread goes on if a reply is awaited."""
+        """Stop listening, if the calling thread does. The requester's own thread takes over if a reply is awaited."""
         with self._changing:
             if self._listener is not threading.current_thread():
                 return
@@ -246,12 +244,12 @@ class Requester:
                 self._call_thread()
 
     def _step(self) -> float:
-        """Receive replies and end late requests; return for how many seconds the listener may sleep."""
+        """Receive replies and end late requests; return the seconds that the listener may sleep."""
         try:
-            self._replies.listen()  # before the look: a reply from now on wakes the listener
+            self._replies.listen()  # before the look, so that a later reply wakes the listener
             self._look()
             return self._expire()
-        except Exception as error:  # noqa: BLE001 - without a listener all would wait on
+        except Exception as error:  # noqa: BLE001 - without a listener all requests would wait forever
             _log.error("replies cannot be received: %s: %s", type(error).__name__, error)
             self._fail_all(error)
             return 0.0
@@ -270,7 +268,7 @@ class Requester:
             awaited.end(reply)
 
     def _expire(self) -> float:
-        """End the requests whose time is over; return the seconds until the next deadline."""
+        """End late requests; return the seconds until the next deadline."""
         now = clock.elapsed()
         late: list[_Awaited] = []
         with self._changing:
@@ -280,7 +278,7 @@ class Requester:
                 self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
             self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
             pause_s = clock.real_s(self._wakes_at - now)
-        for awaited in sorted(late, key=lambda each: each.deadline):  # a thread that was late finds several at once
+        for awaited in sorted(late, key=lambda each: each.deadline):  # a late thread may find several
             awaited.end(awaited.late())
         return pause_s
 

@@ -1,4 +1,4 @@
-"""Sender: the forms that a producer's sender takes.
+"""Sender: the forms of a producer's sender.
 
 ==================  =======================================  ==================================================
 form                while                                    a call
@@ -6,16 +6,16 @@ form                while                                    a call
 the backend's own   the producer is open                     appends
 compressing         the same, for a producer with a          makes bodies smaller, then appends
                     compression
-observed            the same, for each observer, such as     appends, and tells the observer what and where
+observed            the same, for each observer, such as     appends, and passes the results to the observer
                     a message trace                          (:mod:`rmqclient.tracing.outgoing`)
-surrounded          the same, for a producer with            runs the middleware, and appends in the middle
+surrounded          the same, for a producer with            runs the middleware, and appends inside it
                     middleware                               (:mod:`rmqclient.sending.middleware`)
 :data:`CLOSED`      the producer was closed                  raises StoreClosed
 :data:`FORKED`      this process is a forked child           raises StoreClosed
 ==================  =======================================  ==================================================
 
-The backend's own form has no wrapper: a producer without any of the others calls the backend directly. The others are
-a :class:`rmqclient.backend.around.SenderAround`, one around the other in the order of the table.
+The backend's own form has no wrapper: a producer without the others calls the backend directly. Each of the others is
+a :class:`rmqclient.backend.around.SenderAround` around the one before it in the table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmqclient.store.errors import StoreClosed
 
 
 class CompressingSender(SenderAround):
-    """Passes bodies through ``compressor`` before ``sender`` appends them."""
+    """Compresses bodies by ``compressor`` before ``sender`` appends them."""
 
     def __init__(self, sender: Sender, compressor: Compressor, max_body_bytes: int) -> None:
         super().__init__(sender)
@@ -40,34 +40,34 @@ class CompressingSender(SenderAround):
         self.encoded = self._compressed
 
     def around(self, outgoing: Outgoing, send: Send) -> list[SendResult]:
-        """Send the messages with smaller bodies. Those for a buffer went through :attr:`encoded` before."""
+        """Compress and send. Messages for a buffer were compressed by :attr:`encoded` before."""
         if outgoing.is_record or outgoing.is_buffered:
             return send(outgoing.messages)
         return send([self._compressed(each) for each in outgoing.messages])
 
     def around_async(self, outgoing: Outgoing, send: SendAsync) -> SendFuture:
-        """Do the same without waiting."""
+        """As :meth:`around`, without waiting."""
         return send([self._compressed(each) for each in outgoing.messages])
 
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendResult:
-        """Append a message; as :meth:`around` does, in fewer calls, because most sends come here."""
+        """As :meth:`around`, for one message, in fewer calls, because most sends come here."""
         return self._sender.append(self._compressed(message), sharding_key, delay_level, due_ms)
 
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendFuture:
-        """Append a message without waiting, in fewer calls, too."""
+        """As :meth:`append`, without waiting."""
         return self._sender.append_async(self._compressed(message), sharding_key, delay_level, due_ms)
 
     def _compressed(self, message: Message) -> Message:
-        """Return a message with the body that is stored. Raises MessageRejected."""
+        """Return a message with its body compressed. Raises MessageRejected."""
         return self._compressor.compressed(message, self._max_body_bytes)
 
 
 class RefusingSender:
-    """Raises StoreClosed at every call, and says why."""
+    """Raises StoreClosed, with the reason, at every call."""
 
     def __init__(self, why: str) -> None:
         self._why = why

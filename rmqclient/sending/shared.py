@@ -1,7 +1,7 @@
-"""Shared: one producer for all code of a process that sends for an application, made when it is first needed.
+"""Shared: one producer for all code of a process that sends for an application.
 
-A web application has no good moment to open a producer: a server imports it, then forks. So each process makes its
-own at its first send, for the store that the application names by then, and closes it when it ends.
+A web application has no good moment to open a producer: a server imports it, then forks. So each process opens one at
+its first send, for the store that the application names then, and closes it at its end.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Sends(Protocol):
     """An application."""
 
     tables: Any
-    """They know at which place the application is now."""
+    """The tables, which know the application's current place."""
 
     def producer(self) -> Producer:
-        """Open a producer there."""
+        """Open a producer at the current place."""
 
 
 class SharedProducer:
-    """The producers of one application in this process: one for each store that it has named, in practice one."""
+    """The producers of one application in this process: one for each store that it has named, usually one."""
 
     def __init__(self, app: Sends) -> None:
         self._app = app
@@ -37,7 +37,7 @@ class SharedProducer:
         fork.register(self)
 
     def get(self) -> Producer:
-        """Return the producer of this process; it is safe for threads. Raises as a Producer."""
+        """Return the producer of this process, which is safe for threads. Raises as a Producer."""
         place: Hashable = self._app.tables.root
         producer = self._producers.get(place)
         if producer is None:
@@ -49,7 +49,7 @@ class SharedProducer:
         return producer
 
     def close(self) -> None:
-        """Close what was made; the next :meth:`get` makes another one."""
+        """Close the producers; the next :meth:`get` opens a new one."""
         atexit.unregister(self._close_at_exit)
         with self._lock, ExitStack() as stack:
             for producer in self._producers.values():
@@ -57,11 +57,11 @@ class SharedProducer:
             self._producers = {}
 
     def _close_at_exit(self) -> None:
-        with suppress(StoreReplaced):  # its directory went before the process, as that of a script with a temporary one
+        with suppress(StoreReplaced):  # a script may have removed its temporary directory
             self.close()
 
     def leave_to_parent(self) -> None:
-        """Forget the producers of the process that this one was forked from, in whose threads the lock may be held."""
+        """In a forked child: drop the parent's producers, and the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
         self._producers = {}
         atexit.unregister(self._close_at_exit)

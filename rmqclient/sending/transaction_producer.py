@@ -1,4 +1,4 @@
-"""Transaction producer: a message is delivered if and only if some other work is done.
+"""Transaction producer: delivers a message if and only if some other work is done.
 
 ::
 
@@ -6,8 +6,8 @@
         ...                                                       # the work
                                                                   # the end commits, an exception rolls back
 
-A producer that dies in the block leaves an undecided transaction. The place that keeps the message asks about it: one
-of the producers of the group that have a ``check`` (:mod:`rmqclient.backend.transactions`).
+A producer that dies in the block leaves an undecided transaction. The backend then asks one of the group's producers
+that have a ``check`` (:mod:`rmqclient.backend.transactions`).
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _log = Log(__name__)
 
 
 class Decision(enum.Enum):
-    """What becomes of a transaction. [LocalTransactionState]"""
+    """The decision about a transaction. [LocalTransactionState]"""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """It is not known yet; the store asks again later."""
+    """Not known yet; the store asks again later."""
 
 
 Execute = Callable[[Message, object], Decision]
@@ -52,11 +52,11 @@ class TransactionResult(NamedTuple):
     decision: Decision
     message_id: str
     sent: SendResult | None
-    """Where the committed message stands; None if it was not committed."""
+    """The committed message; None if it was not committed."""
 
 
 class Transaction:
-    """One transaction, from its half message to its end; for one thread, as a context manager."""
+    """One transaction, from its half message to its end. A context manager. For one thread."""
 
     def __init__(self, producer: TransactionProducer, half: SendResult) -> None:
         self._producer = producer
@@ -70,19 +70,19 @@ class Transaction:
 
     @property
     def decision(self) -> Decision | None:
-        """The decision that was made here; None before that."""
+        """The decision made here; None before that."""
         return self._ended
 
     def commit(self) -> SendResult | None:
-        """Store the message for its handlers, exactly once; return where it stands.
+        """Store the message for its handlers, exactly once; return its offsets.
 
-        Returns None if the message is already committed: here, by a check, or by hand. Raises TransactionDecided if it
-        was rolled back. Raises what a send raises; then the transaction is still undecided.
+        Returns None if the message was committed before: here, by a check, or by hand. Raises TransactionDecided if it
+        was rolled back. Raises as a send; then the transaction is still undecided.
         """
         return self._end(Decision.COMMIT)
 
     def rollback(self) -> None:
-        """Drop the message. Raises TransactionDecided if it was committed, and what a send raises."""
+        """Drop the message. Raises TransactionDecided if it was committed, and as a send."""
         self._end(Decision.ROLLBACK)
 
     def leave(self) -> None:
@@ -115,20 +115,20 @@ class Transaction:
             return
         try:
             self.rollback()
-        except QueueError as failure:  # the first error is the one to tell; a check will ask
+        except QueueError as failure:  # raise the first error; a check will decide
             _log.error("message %s could not be rolled back and is undecided: %s", self.message_id, failure)
 
 
 class TransactionProducer(Producer):
     """A producer whose messages can be sent in transactions.
 
-    ``group`` names the producers of one application: any of them answers for all. ``check(message)`` is called, in a
-    thread of its own, with an undecided message of the group, older than six seconds unless it was given an
-    ``immunity``: it says what became of the work, :attr:`Decision.UNKNOWN` if it cannot tell yet. What it raises is
-    reported, and counts as that. ``execute(message, argument)`` is for :meth:`send_in_transaction`.
+    ``group`` names the producers of one application: any of them answers for all. ``check(message)`` is called, on a
+    thread of its own, with an undecided message of the group, after six seconds or its ``immunity``. It returns the
+    decision, :attr:`Decision.UNKNOWN` if it cannot tell yet. An exception is logged, and counts as UNKNOWN.
+    ``execute(message, argument)`` is for :meth:`send_in_transaction`.
 
-    Without ``check`` this producer answers nothing; then transactions that its death leaves are given up after fifteen
-    checks, to ``TRANS_CHECK_MAX_TIME_TOPIC``, for a person: ``rmq tx``.
+    Without ``check`` this producer answers nothing. A transaction that nothing decides is given up after fifteen
+    checks, to ``TRANS_CHECK_MAX_TIME_TOPIC``, where a person decides it: ``rmq tx``.
     """
 
     def __init__(
@@ -171,11 +171,10 @@ class TransactionProducer(Producer):
     def transaction(
         self, message: Message, sharding_key: str | None = None, *, immunity: Duration | None = None
     ) -> Transaction:
-        """Store the half message of a transaction, which nobody gets before it is committed.
+        """Store the half message of a transaction, which is not delivered before it is committed.
 
-        Its queue is chosen now. With ``immunity``, a timedelta or seconds, rounded up to whole seconds, ``check`` is
-        not asked about it before that time [CHECK_IMMUNITY_TIME_IN_SECONDS]; by default six seconds. Raises as
-        :meth:`Producer.send`.
+        Its queue is chosen now. ``immunity``, a timedelta or seconds, rounded up to whole seconds, is the time before
+        the first ``check`` [CHECK_IMMUNITY_TIME_IN_SECONDS]; default: six seconds. Raises as :meth:`Producer.send`.
         """
         seconds = 0 if immunity is None else math.ceil(in_seconds("immunity", immunity))
         half = self._sender.append_half(message, self.group, sharding_key, seconds)
@@ -191,10 +190,11 @@ class TransactionProducer(Producer):
         *,
         immunity: Duration | None = None,
     ) -> TransactionResult:
-        """Store the half message, call ``execute``, and do what it returns (sendMessageInTransaction).
+        """Store the half message, call ``execute``, and carry out its decision (sendMessageInTransaction).
 
-        When ``execute`` raises, the transaction stays undecided, because its work may be done: ``check`` will be asked.
-        Raises what it raises, HandlerError when there is none or it returns no Decision, and as :meth:`transaction`.
+        If ``execute`` raises, this raises the same error, and the transaction stays undecided, because the work may be
+        done: ``check`` decides. Raises HandlerError without ``execute`` or if that returns no Decision, and as
+        :meth:`transaction`.
         """
         if self._execute is None:
             raise HandlerError("this producer has no execute: make it with execute=, or use transaction()")
@@ -215,8 +215,8 @@ class TransactionProducer(Producer):
     def decide(self, half: SendResult, decision: Decision) -> SendResult | None:
         """Commit or roll back a half message.
 
-        Returns where the committed message stands, None after a rollback. Raises TransactionDecided, MessageExpired,
-        and what a send raises.
+        Returns the committed message's offsets, None after a rollback. Raises TransactionDecided, MessageExpired, and
+        as a send.
         """
         sent = self._transactions.decide(half, commit=decision is Decision.COMMIT)
         for observer in self._observers:
@@ -229,11 +229,11 @@ class TransactionProducer(Producer):
         super().close()
 
     def _ask(self, half: ReceivedMessage) -> bool | None:
-        """Return what ``check`` says of an undecided half message. Never raises: the others are asked about, too."""
+        """Return the decision of ``check`` about a half message. Never raises, because others must be checked, too."""
         assert self._check is not None
         try:
             decision = self._check(half)
-        except BaseException:  # noqa: BLE001 - it is the application's; SystemExit would end the thread that asks
+        except BaseException:  # noqa: BLE001 - application code; SystemExit would end this thread
             _log.exception("check of producer group %r failed for message %s", self.group, half.message_id)
             return None
         if decision is Decision.UNKNOWN:

@@ -112,7 +112,7 @@ FAULTS = [
     Fault(
         name="every request passes over the replies that have come",
         file="rmqclient/sending/request.py",
-        old="            if not self._awaited:  # the replies",
+        old="            if not self._awaited:  # replies",
         new="            if True:  # the replies",
         tests=REQUESTS,
         select="passed_over",
