@@ -18,7 +18,7 @@ from tests.broker.pulling.room import QUEUE, Client, pull_room
 def test_a_pull_waits_for_the_disk_and_the_loop_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pull_room(tmp_path / "store") as room:
         room.send("a", "b")
-        monkeypatch.setattr(room.room._far, "are_missing", lambda *_: True)
+        monkeypatch.setattr(room.room._prefetch, "are_missing", lambda *_: True)
 
         async def scenario() -> None:
             client = Client()

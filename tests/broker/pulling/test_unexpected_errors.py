@@ -118,7 +118,7 @@ def test_a_late_pull_that_fails_is_answered_and_the_next_ones_are_waited_for(
         clients = [Client() for _ in range(3)]
         for client in clients:
             assert room.ask(client, 0, subVersion=2) is None
-        monkeypatch.setattr(room.room._late, "_pull", failing_once(room.room._late._pull))
+        monkeypatch.setattr(room.room._pending, "_pull", failing_once(room.room._pending._pull))
         room.rules.subscriptions[TOPIC] = Subscription(TOPIC, version=2)
         answers = [await asyncio.wait_for(client.answers.get(), PATIENCE_S) for client in clients]
         assert sorted(answer.code for answer in answers) == [ResponseCode.SYSTEM_ERROR, 19, 19]

@@ -113,7 +113,7 @@ FAULTS = [
         name="every request passes over the replies that have come",
         file="rmqclient/sending/request.py",
         old="            if not self._awaited:  # replies",
-        new="            if True:  # the replies",
+        new="            if True:  # replies",
         tests=REQUESTS,
         select="passed_over",
     ),
