@@ -59,7 +59,7 @@ _GIVEN_BY_SPARK = {
     "SPARK_LOCAL_DIRS": "",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",  # releases without this name leave it as it is
 }
-"""What Spark puts into the environment of a source whenever a query starts."""
+"""Variables that Spark sets in the environment of a source when a query starts."""
 
 _SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 _LONGEST_SOCKET_PATH = 107

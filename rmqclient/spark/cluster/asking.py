@@ -1,7 +1,7 @@
-"""Asking: what the driver asks name servers and brokers, to know which messages there are.
+"""Asking: requests of the driver to name servers and brokers, to find the existing messages.
 
-Masters are asked, because a slave may lag behind the offsets that are known. What restarts or is busy is asked again,
-for a minute; then every method raises the errors of a cluster.
+Only masters are asked, because a slave may lag behind known offsets. Failed requests are retried for a minute; then
+every method raises the errors of a cluster.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class Asking:
-    """The questions of one reader, who pulls as ``group``. For use by one thread."""
+    """The requests of one reader, which pulls as ``group``. For use by one thread."""
 
     def __init__(self, client: ClusterClient, group: str) -> None:
         self._routes = client.routes
@@ -34,7 +34,7 @@ class Asking:
         return patiently(self._topics.all)
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """Return the queues that may be read, of the brokers that are registered now; none for an unknown topic."""
+        """Return the readable queues of the brokers registered now; empty for an unknown topic."""
         try:
             patiently(lambda: self._routes.of(topic, fresh=True))
             return list(self._routes.read_queues(topic))
@@ -50,7 +50,7 @@ class Asking:
         return self._patiently(queue, lambda: self._reader.first_since(queue, known, timestamp_ms))
 
     def sample(self, queue: MessageQueue, offsets: range) -> ReceivedMessage | None:
-        """Return the first message of a range, or None if there is none."""
+        """Return the first message of a range, or None."""
         return self._patiently(queue, lambda: self._reader.first_in(queue, offsets))
 
     def _patiently(self, queue: MessageQueue, ask: Callable[[], _T]) -> _T:

@@ -1,7 +1,7 @@
 """Clients: the connections to clusters that this process keeps.
 
-A worker process of Spark runs one task after the other, and the process of a stream asks for offsets again and again.
-They end with their process, or with :func:`close_kept_clients`.
+A worker process of Spark runs one task after another, and the process of a stream asks for offsets repeatedly. The
+connections end with their process, or with :func:`close_kept_clients`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def kept_client(url: str) -> ClusterClient:
 
 
 def borrow(url: ClusterURL, address: str) -> DirectConnection:
-    """Return a connection to a broker that nobody else uses. Raises as :class:`DirectConnection`."""
+    """Return a connection to a broker for exclusive use. Raises as :class:`DirectConnection`."""
     return _idle.pop((os.getpid(), url, address), None) or DirectConnection(url, address)
 
 
 def give_back(url: ClusterURL, connection: DirectConnection) -> None:
-    """Keep a connection without a request under way for who borrows next; of two idle ones the older one is closed."""
+    """Keep a connection, without requests under way, for the next :func:`borrow`; close an older idle one."""
     known = os.getpid(), url, connection.address
     if (older := _idle.pop(known, None)) is not None:
         older.close()
@@ -38,7 +38,7 @@ def give_back(url: ClusterURL, connection: DirectConnection) -> None:
 
 
 def close_kept_clients() -> None:
-    """End the connections of this process and their thread, for a process that goes on without Spark."""
+    """End the connections of this process and their thread, for a process that continues without Spark."""
     own = os.getpid()
     while _kept:
         (process_id, _), client = _kept.popitem()

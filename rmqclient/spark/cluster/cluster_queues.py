@@ -53,7 +53,7 @@ class ClusterQueues:
         return {queue: self._asking.offsets(queue) for queue in queues}
 
     def offset_by_time(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
-        """Search by halves, from the store times in records."""
+        """Search by bisection, by the store times in records."""
         return self._asking.offset_by_time(queue, known, timestamp_ms)
 
     def mean_size(self, queue: MessageQueue, offsets: range) -> float:
@@ -64,7 +64,7 @@ class ClusterQueues:
         return sum(sizes) / len(sizes) if sizes else 0.0
 
     def mean_messages(self, queue: MessageQueue, offsets: range) -> float:  # noqa: ARG002 - Place
-        """Return 1: a broker's answer would have to be opened, batch by batch."""
+        """Return 1, because counting would require decompressing each batch."""
         return 1.0
 
     def plan(self, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:  # noqa: ARG002 - Place
@@ -76,7 +76,7 @@ class ClusterQueues:
         return by_queue(wanted, sizes, max(1, total // tasks_for(total, options)), options)
 
     def read(self, options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
-        """Pull the records of one range after the other."""
+        """Pull the records of one range after another."""
         url = self._client.url
         arrow = to_arrow_schema(schema, timezone="UTC")
         columns = Columns(

@@ -1,4 +1,4 @@
-"""Patience: brokers restart and are busy at times. What is asked of them is asked again, for a minute."""
+"""Patience: retries requests for a minute, because brokers restart and are busy at times."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _T = TypeVar("_T")
 
 
 def pause_s(failures: int) -> float:
-    """Return how long to wait after so many failures before this one."""
+    """Return the seconds to wait after a failure; ``failures`` came before it."""
     return _PAUSES_S[min(failures, len(_PAUSES_S) - 1)]
 
 
 def patiently(ask: Callable[[], _T]) -> _T:
-    """Return what ``ask`` returns, asking again after an error that may pass. Raises its last error after a minute."""
+    """Return the result of ``ask``, retried after temporary errors. Raises its last error after a minute."""
     until, failures = time.monotonic() + PATIENCE_S, 0
     while True:
         try:

@@ -1,10 +1,10 @@
 """Pulling: the records of a range of one queue, with many requests under way at once.
 
 A broker gives few messages per request (32 by default, or 8 from the disk), however many are asked for
-[MessageStoreConfig.maxTransferCountOnMessageInMemory]. With one request after the other, a reader would mostly wait.
-Queue offsets are dense, so the range is cut into chunks, and several chunks are asked for at the same time. Within a
-chunk each request begins where the last answer ended. Chunks are handed over in their order. Of an answer that waits
-for those before it, the records stay in a buffer of the connection for a while; only then they are copied.
+[MessageStoreConfig.maxTransferCountOnMessageInMemory]. With one request after another, a reader would mostly wait.
+Queue offsets are dense, so the range is cut into chunks, and several chunks are requested at the same time. Within a
+chunk each request begins where the last answer ended. Chunks are delivered in order. While an answer waits for earlier
+ones, its records stay in a buffer of the connection, and are copied only before that is reused.
 
 ===============================  =====================================================================================
 answer                           meaning
@@ -42,30 +42,30 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
 
 _CHUNK: Final = 32
-"""What a broker gives by default: one request does for a chunk, so answers come nearly in their order."""
+"""Messages of a chunk: a broker's default for one request, so that answers come nearly in order."""
 _FIRST_CHUNK: Final = 256
-"""Finds out whether this broker gives more at once."""
+"""Messages of the first chunk, which shows whether this broker gives more at once."""
 _BUFFERED_BYTES: Final = 64 << 20
-"""With this many bytes of answers that nobody has taken, only the first chunk goes on."""
+"""Bytes of buffered answers beyond which only the first chunk continues."""
 
 _WITH_SUBSCRIPTION: Final = 4  # PullSysFlag
 
 
 class Answer(NamedTuple):
-    """What a broker said about the queue offsets from ``start`` to ``stop``, exclusive."""
+    """A broker's answer about the queue offsets from ``start`` to ``stop``, exclusive."""
 
     start: int
     stop: int
     records: bytes | memoryview
     lost: str
-    """Why no record of this range exists any more; empty if this is no loss."""
+    """The reason for which records of this range are lost; empty if no record is lost."""
     following: int
-    """Where the broker has the next record, at ``stop`` or above."""
+    """Offset of the broker's next record, at ``stop`` or above."""
 
 
 @dataclass(eq=False, slots=True)
 class _Chunk:
-    """A range of offsets that is asked for by one request after the other. Times are monotonic, s."""
+    """A range of offsets, requested by one request after another. Times are in monotonic seconds."""
 
     next: int
     stop: int
@@ -80,7 +80,7 @@ class _Chunk:
         return self.next >= self.stop
 
     def keep_answers(self) -> None:
-        """Copy the records, which stand in a buffer that is filled again."""
+        """Copy the records, because their buffer is about to be reused."""
         if self.answers:
             self.answers = deque(answer._replace(records=bytes(answer.records)) for answer in self.answers)
 
@@ -124,15 +124,17 @@ class Pull:
         self._start = self._ahead = offsets.start
         self._stop = offsets.stop
         self._chunks: deque[_Chunk] = deque()
-        self._ready: list[_Chunk] = []  # to be asked for now
-        self._failed: list[_Chunk] = []  # to be asked for at their time
+        self._ready: list[_Chunk] = []  # to be requested now
+        self._failed: list[_Chunk] = []  # to be requested at their time
         self._under_way: dict[int, _Chunk] = {}  # by the opaque of the request, the oldest first
-        self._arrived: deque[list[_Chunk]] = deque()  # whose answers are views of buffers, by when they came
+        self._arrived: deque[list[_Chunk]] = (
+            deque()
+        )  # their answers are views of buffers
         self._connection: DirectConnection | None = None
         self._buffered = 0
 
     def answers(self) -> Iterator[Answer]:
-        """Yield the answers for the whole range, in the order of offsets; the records of each until the next is taken.
+        """Yield the answers for the whole range, in order of offsets. Records are valid until the next answer is taken.
 
         Raises the errors of the broker, and BrokerUnreachable or RequestTimedOut if it does not answer for a minute.
         """
@@ -141,13 +143,13 @@ class Pull:
                 self._ask()
                 if not self._chunks[0].answers:
                     self._receive()
-                    self._ask()  # before the answers are looked at, so that the broker has something to do
+                    self._ask()  # before handling answers, so that the broker has work meanwhile
                 yield from self._complete()
         finally:
             self._hang_up()
 
     def _complete(self) -> Iterator[Answer]:
-        """Yield the answers that are there, as far as none is missing before them."""
+        """Yield the answers that have come, up to the first missing one."""
         while self._chunks:
             chunk = self._chunks[0]
             while chunk.answers:
@@ -159,7 +161,7 @@ class Pull:
             self._chunks.popleft()
 
     def _ask(self) -> None:
-        """Send requests for chunks that wait for one, and for new chunks, as many as may be under way."""
+        """Send requests for waiting chunks and for new ones, up to the limit of requests under way."""
         if self._failed:
             self._wake(time.monotonic())
         wanted = len(self._under_way) + len(self._ready) + len(self._failed)
@@ -179,7 +181,7 @@ class Pull:
             self._submit(ready)
 
     def _wake(self, now: float) -> None:
-        """Let the chunks that failed be asked for again whose time has come."""
+        """Move failed chunks whose time has come back to the ready ones."""
         self._ready += [chunk for chunk in self._failed if chunk.ask_at <= now]
         self._failed = [chunk for chunk in self._failed if chunk.ask_at > now]
 
@@ -204,7 +206,7 @@ class Pull:
         return self._connection
 
     def _receive(self) -> None:
-        """Wait for answers, or until a chunk may be asked for again; take all answers that are there."""
+        """Wait for answers, or until a chunk may be requested again; take all answers that have come."""
         if self._failed and not self._comes_in(min(chunk.ask_at for chunk in self._failed) - time.monotonic()):
             return
         if len(self._arrived) == TURNS:
@@ -226,7 +228,7 @@ class Pull:
         self._time_out(time.monotonic())
 
     def _comes_in(self, timeout_s: float) -> bool:
-        """Wait so long at most; tell whether there is something to receive."""
+        """Wait up to ``timeout_s``; return whether data can be received."""
         if self._under_way and self._connection is not None:
             return self._connection.comes_in(max(0.0, timeout_s))
         time.sleep(max(0.0, timeout_s))
@@ -257,7 +259,7 @@ class Pull:
             self._ready.append(chunk)
 
     def _time_out(self, now: float) -> None:
-        """Ask again for what has had no answer for as long as the URL allows."""
+        """Retry requests that had no answer within the URL's time-out."""
         timeout_s = self._client.url.timeout_s
         while self._under_way:
             opaque, chunk = next(iter(self._under_way.items()))
@@ -267,7 +269,7 @@ class Pull:
             self._try_again(chunk, RequestTimedOut(f"{self._queue.broker_name}: no answer in {timeout_s:g} s"))
 
     def _lose(self, error: QueueError, chunks: list[_Chunk]) -> None:
-        """Give up the connection; ask for these chunks, and for what was under way, once more in a moment."""
+        """Give up the connection; retry these chunks, and requests under way, after a pause."""
         lost = [*self._under_way.values(), *chunks]
         self._under_way = {}
         self._close()
@@ -278,7 +280,7 @@ class Pull:
                 self._client.routes.of(self._queue.topic, fresh=True)  # the broker may have moved
 
     def _try_again(self, chunk: _Chunk, error: QueueError) -> None:
-        """Ask for a chunk again in a moment. Raises ``error`` if that does not help, or has not helped for too long."""
+        """Retry a chunk after a pause. Raises ``error`` if a retry cannot help, or after too many of them."""
         now = time.monotonic()
         if not chunk.failures:
             chunk.fails_at = now + PATIENCE_S
@@ -289,7 +291,7 @@ class Pull:
         self._failed.append(chunk)
 
     def _hang_up(self) -> None:
-        """Leave the connection to the next pull, unless something is under way on it."""
+        """Leave the connection to the next pull, unless a request is under way on it."""
         if self._connection is not None and not self._under_way:
             give_back(self._client.url, self._connection)
             self._connection = None
@@ -301,7 +303,7 @@ class Pull:
             self._connection = None
 
     def _answer(self, chunk: _Chunk, frame: Frame, records: memoryview) -> Answer | AnswerError:
-        """Return what an answer says of the offsets that were asked for, or the error that it is."""
+        """Return the answer for the requested offsets, or its error."""
         start = chunk.next
         if frame.code not in _KNOWN:
             return error_of(frame, self._queue.broker_name)

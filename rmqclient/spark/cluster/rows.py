@@ -1,8 +1,8 @@
-"""Rows: what brokers answered as Arrow record batches, without a Python object for each row.
+"""Rows: converts answers of brokers to Arrow record batches, without a Python object for each row.
 
-The kernel checks each record (its CRC, and that it is of the queue and the offset that were asked for) and writes the
-wanted columns into buffers. Messages that are damaged or gone are reported to ``on_lost`` by a sentence. If
-``on_lost`` returns, reading goes on with the next message.
+The kernel checks each record (its CRC, its queue and its offset) and writes the wanted columns into buffers. Messages
+that are damaged or gone are reported to ``on_lost`` by a sentence. If ``on_lost`` returns, reading continues with the
+next message.
 
 A topic that its brokers compact has no message at most offsets. All of these are reported.
 """
@@ -54,7 +54,7 @@ class Rows:
     def read(self, queue: MessageQueue, topic: str, answers: Iterator[Answer]) -> Iterator[pa.RecordBatch]:
         """Yield the batches that the answers about a queue fill; ``topic`` is its name in the records.
 
-        Raises BodyUnreadable, NotInstalled and what ``on_lost`` raises.
+        Raises BodyUnreadable, NotInstalled, and as ``on_lost``.
         """
         shown = None if queue.topic == topic else queue.topic.encode()
         self._columns.come_from(queue.broker_name.encode(), shown)

@@ -6,8 +6,8 @@ There are two ways to go through messages:
 - Along the commit log: the records of all wanted queues are taken in the order of the log. This is faster if most
   records there are wanted.
 
-``on_lost`` is called with a sentence about each message that cannot be delivered. If ``on_lost`` returns, reading goes
-on with the next message.
+``on_lost`` is called with a sentence about each message that cannot be delivered. If ``on_lost`` returns, reading
+continues with the next message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENTRIES_AT_ONCE = 16_384
 _EVERYTHING = TagFilter(frozenset())
 
 _UNREADABLE = -1
-"""Stands for the commit log offset of an entry that cannot be read."""
+"""Replaces the commit log offset of an entry that cannot be read."""
 
 _OUTSIDE = "its entry points outside the commit log"
 _REMOVED = "the file no longer exists"
@@ -101,7 +101,7 @@ class BatchReader:
 
         No message is skipped silently: the offsets of each queue must follow each other, and must begin and end where
         its entries say. This check reads one or two entries of each wanted queue, and takes a binary search for a queue
-        without any message in the range. The entries tell where to go on after bytes that are not a record.
+        without any message in the range. After bytes that are not a record, entries give the next position.
         """
         collector = self.collector()
         steps = _LogRead(self._view, collector, wanted, self._on_lost).steps(start, stop)
@@ -309,7 +309,7 @@ class _LogRead:
         return True
 
     def _next(self, bad: int, least: int, stop: int, why: str) -> int:
-        """Return the offset of the next record of a wanted queue, at ``least`` or above; ``stop`` if there is none."""
+        """Return the offset of the next record of a wanted queue, at ``least`` or above, or else ``stop``."""
         self._damage = bad, why
         found = stop
         for number, (queue, offsets) in enumerate(self._wanted):

@@ -1,8 +1,8 @@
-"""Compacted: what the store keeps of a compact topic below the begin of its log, as record batches.
+"""Compacted: messages of a compact topic below the begin of its log, as record batches.
 
-A queue of a compact topic begins at its first offset, whatever retention has removed: below the begin of the log its
-compacted file (:mod:`rmqclient.store.files.compacted_file`) stands for all messages, and lacks those that a later one
-with the same key has replaced.
+A queue of a compact topic always begins at its first offset: below the begin of the log, its compacted file
+(:mod:`rmqclient.store.files.compacted_file`) covers all messages, without those that a later message with the same key
+has replaced.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_COMPACTED = "it is neither in the log nor compacted"
 
 
 class Compacted:
-    """The compacted files of the store in ``root``; none where that is None. For one thread."""
+    """The compacted files of the store in ``root``; empty if that is None. For one thread."""
 
     def __init__(self, root: Path | None) -> None:
         self._root = root
@@ -41,7 +41,7 @@ class Compacted:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range below the begin of the log.
 
-        ``on_lost`` gets a sentence about messages that are damaged, and about those that no file stands for.
+        ``on_lost`` gets a sentence about messages that are damaged, or that no file covers.
         """
 
         def lose(start: int, stop: int, why: str) -> None:

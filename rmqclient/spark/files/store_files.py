@@ -69,21 +69,21 @@ class StoreFiles:
         return found | {queue: range(found[queue].stop) for queue in self._compacted.queues() & found.keys()}
 
     def offset_by_time(self, queue: MessageQueue, known: range, timestamp_ms: int) -> int:
-        """Search by halves, from the store times in records."""
+        """Search by bisection, by the store times in records."""
         if queue in self._compacted.queues():
             known = range(max(known.start, self._view.offsets(queue).start), known.stop)
         return offset_by_time(self._view, queue, known, timestamp_ms)
 
     def mean_size(self, queue: MessageQueue, offsets: range) -> float:
-        """Return the mean size that consume queue entries say."""
+        """Return the mean size in consume queue entries."""
         return mean_size(self._view, queue, offsets)
 
     def mean_messages(self, queue: MessageQueue, offsets: range) -> float:
-        """Return what records say that are spread over the range."""
+        """Return the mean of records spread over the range."""
         return mean_messages(self._view, queue, offsets)
 
     def plan(self, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
-        """Divide by queue or by log. What is below the log of a compacted queue is a share of its own."""
+        """Divide by queue or by log. The part of a compacted queue below the log is a share of its own."""
         in_log = dict(wanted)
         compacted = []
         for queue in self._compacted.queues() & wanted.keys():
