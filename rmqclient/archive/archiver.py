@@ -20,9 +20,9 @@ commit log files                 files that the next run finds and compares inst
 manifest without ``pending``     the larger archive
 ===============================  =================================================================================
 
-Retention may remove what a run is uploading, or what a killed run was uploading before the next one comes. The objects
-that stay then without a name in the manifest are removed at the end of a run, and consume queue files are cut to the
-entries that count: the rest would be in a plain copy. Where an archiver may not remove objects, it says so and goes on.
+Retention may remove a file during its upload, or after a killed run has begun its upload. At the end of a run, objects
+that the manifest does not name are removed, and consume queue files are cut to the entries that count: the rest would
+be in a plain copy. Without the permission to remove objects, the archiver logs a warning and continues.
 
 One archiver at a time works for a store, under an advisory lock on the store's directory. An archiver on another host,
 for a copy of the store, is noticed by the sequence number of the manifest.
@@ -124,7 +124,7 @@ class _Archiver:
         self._entries_per_file = reader.consume_queues.entries_per_file
         self._manifest = self._open_manifest()
         self._left = list(self._manifest.commit_log.pending)
-        """Commit log files whose upload came to no end: of them, objects or entries that do not count may be there."""
+        """Commit log files with an incomplete upload, which may have left objects or entries that do not count."""
         self._unfinished = {file.begin for file in self._left}
         """Commit log files that a killed run may have uploaded, and with them consume queue files."""
         self._queues = {queue.queue: queue for queue in self._manifest.queues}
@@ -208,7 +208,7 @@ class _Archiver:
             for queue in self._manifest.queues:
                 self._queue_archiver.trim(queue)
         except ArchiveError as error:
-            _log.warning("what an unfinished run has left stays in the archive: %s", error)
+            _log.warning("leftovers of an unfinished run stay in the archive: %s", error)
             return
         self._manifest.commit_log.pending = []
         self._write_manifest()

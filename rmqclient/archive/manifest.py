@@ -11,7 +11,7 @@ field                                 meaning
 ``commit_log.files[]``                ``file`` (its first byte, 20 digits), ``crc32`` of all of it, ``head_crc32`` of
                                       its first 4,096 bytes
 ``commit_log.pending[]``              ``file`` and ``head_crc32`` of files whose upload has begun; a killed archiver
-                                      leaves them here, until a later one has removed what nobody can complete
+                                      leaves them here, until a later one has removed their incomplete objects
 ``queues[]``                          ``topic``, ``queue_id``, and the queue offsets ``min_offset`` to ``max_offset``
                                       (exclusive) of the archived messages
 ``queues[].files[]``                  ``file`` (its first byte, 20 digits), ``entries``, the number that

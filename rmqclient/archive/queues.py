@@ -20,7 +20,7 @@ from rmqclient.store.log.consume_queue import ENTRY, PRE_BLANK, ConsumeQueue, Co
 
 
 class QueueArchiver:
-    """Uploads consume queue files of one store. ``may_be_there`` says that a killed run may have uploaded files."""
+    """Uploads consume queue files of one store. ``may_be_there``: a killed run may have uploaded files."""
 
     def __init__(self, queues: ConsumeQueues, uploads: Uploads, *, may_be_there: bool) -> None:
         self.sealed_files = 0

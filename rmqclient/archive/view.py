@@ -86,7 +86,7 @@ def _view_of_url(url: str, options: Mapping[str, str] | None) -> View:
 class ArchivedView:
     """The archive at ``url``. A pickle holds the URL and the options, credentials included.
 
-    Raises ArchiveError if there is none or it cannot be reached, ArchiveCorrupt.
+    Raises ArchiveError if it does not exist or cannot be reached, ArchiveCorrupt.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -175,7 +175,7 @@ class ArchivedView:
         return LogPart(content, base + start, base + self.log_file_bytes)
 
     def release(self) -> None:
-        """Let go of what was read and is not referred to any more."""
+        """Free bytes that no object refers to any more."""
         self._ranges.clear()
 
     def refresh(self, *, at_once: bool = False) -> None:
@@ -191,7 +191,7 @@ class ArchivedView:
         return self._log_files
 
     def _without_blanks(self, entries: bytes, queue: MessageQueue, first: int) -> bytes:
-        """Return the entries up to a blank one; it stands for a message that was removed before it was archived."""
+        """Return the entries before a blank one, which replaces a message that was removed before it was archived."""
         at = entries.find(_BLANK)
         while at % ENTRY.size and at >= 0:
             at = entries.find(_BLANK, at + 1)
@@ -235,7 +235,7 @@ class JointView:
         self.entries_per_file = local.entries_per_file
         self._local_from: dict[MessageQueue, int] = {}
         self._gaps: dict[MessageQueue | None, int] = {}
-        """First local offset at the last gap after the archive, by queue; None stands for the log."""
+        """First local offset at the last gap after the archive, by queue; the key None is the log."""
         self._check()
 
     def queues(self) -> list[MessageQueue]:
@@ -289,7 +289,7 @@ class JointView:
         return self._archived.log(commit_log_offset, size)
 
     def release(self) -> None:
-        """Let go of files that were removed meanwhile, and of bytes read from the archive."""
+        """Close files that were removed meanwhile, and free bytes read from the archive."""
         self._local.release()
         self._archived.release()
         self._local_from.clear()

@@ -1,4 +1,4 @@
-"""Database: what the outbox and the inbox ask of SQLite (sqlite3) and of PostgreSQL (psycopg).
+"""Database: the operations of SQLite (sqlite3) and PostgreSQL (psycopg) that the outbox and the inbox use.
 
 A statement has ``?`` for each value and ``{table}`` for the name of the table.
 """
@@ -68,7 +68,7 @@ def execute(connection: Connection, table: str, statement: str, values: Sequence
 
 
 def is_sqlite(connection: Connection) -> bool:
-    """Tell whether a connection is one of sqlite3."""
+    """Return whether a connection is one of sqlite3."""
     return isinstance(connection, sqlite3.Connection)
 
 
@@ -96,7 +96,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Tell whether a connection is outside of a transaction and would commit the next statement at once."""
+    """Return whether a connection is outside of a transaction and would commit the next statement at once."""
     if isinstance(connection, sqlite3.Connection):
         # Python 3.12 and later have the attribute autocommit for it
         is_told_to = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
@@ -111,7 +111,7 @@ def _status(connection: Connection) -> int | None:
 
 
 def _end(connection: Connection, statement: str | None, method: Callable[[], None]) -> None:
-    """End a transaction the way it was begun: a connection that commits by itself has methods that do nothing."""
+    """End a transaction by a statement or a method, as it was begun: with autocommit the methods do nothing."""
     if statement is None:
         method()
     else:

@@ -15,7 +15,7 @@ The inbox writes the group and the message id into a table of the same database,
 own changes. So the row exists if and only if the changes do:
 
 ===========================================  ==========================================================================
-the process dies, or the handler raises      then
+the process dies, or the handler raises      result
 ===========================================  ==========================================================================
 before the commit                            the database undoes row and changes; the next delivery does them
 after the commit, before the message is      the next delivery finds the row: ``is_first`` is false, and the message is
@@ -23,9 +23,9 @@ acknowledged                                 acknowledged without any change
 ===========================================  ==========================================================================
 
 If a message comes to two processes at once, as it does when a slow handler was taken for dead, the second process waits
-for the transaction of the first. If the first rolls back, the second does the work. When the database ends the wait,
+for the transaction of the first. If the first rolls back, the second does the work. If the database ends the wait,
 after the ``timeout`` of sqlite3, or finds a conflict between serializable transactions, it raises an error. Then the
-handler fails, and the message comes again.
+handler fails, and the message is retried.
 
 The message id is the one that the sender gave the message [UNIQ_KEY]. Retries, dead letters that are sent again,
 delayed and transactional messages keep it, and so does a second copy of any record. Two sends have different ids: if
@@ -52,7 +52,7 @@ _COLUMNS = """
 
 
 class Inbox:
-    """The messages that a group has handled, in one database. It holds no connection: each call is given one."""
+    """The messages that a group has handled, in one database. Each call gets a connection."""
 
     def __init__(self, group: str, table: str = "rmq_inbox") -> None:
         self.group = check_group(group)
@@ -67,11 +67,11 @@ class Inbox:
 
     @contextmanager
     def once(self, connection: Connection, message: ReceivedMessage, *, key: str | None = None) -> Iterator[bool]:
-        """Open a transaction, and tell its block whether the group handles this message for the first time.
+        """Open a transaction; the block gets whether the group handles this message for the first time.
 
         The end of the block commits, and an exception rolls back. If a transaction is already open, the block continues
-        it, and it ends here, too. Raises what the database raises, also for the commit, and RuntimeError if a statement
-        failed and the block went on: then nothing can be committed. The handler must let these errors out.
+        it, and it ends here, too. Raises the errors of the database, also of the commit, and RuntimeError if a
+        statement failed and the block continued: then nothing can be committed. The handler must not catch these.
         """
         with transaction(connection):
             yield self.add(connection, message, key=key)
@@ -79,11 +79,11 @@ class Inbox:
         reach(CrashPoint.INBOX_COMMITTED)
 
     def add(self, connection: Connection, message: ReceivedMessage, *, key: str | None = None) -> bool:
-        """Write a message down in the current transaction of ``connection``; return whether it was new.
+        """Record a message in the current transaction of ``connection``; return whether it was new.
 
         This is for a transaction that the handler ends itself, such as one for a whole batch. If another open
-        transaction has written the message down, this waits for its end. Raises ValueError outside of a transaction,
-        where the row would stay whatever happens later, and for an empty ``key``; and what the database raises.
+        transaction has recorded the message, this waits for its end. Raises ValueError outside of a transaction, where
+        the row would be committed at once, and for an empty ``key``; and the errors of the database.
         """
         if commits_by_itself(connection):
             raise ValueError(
@@ -104,10 +104,10 @@ class Inbox:
         return written == 1
 
     def forget_before(self, connection: Connection, moment: datetime) -> int:
-        """Delete the group's rows from before a time, in the connection's transaction; return how many there were.
+        """Delete the group's rows from before a time, in the connection's transaction; return their number.
 
-        If the message of a deleted row comes again, it is handled as new. It can come again as long as the store keeps
-        it; a retry or a dead letter keeps it as long again, and a seek goes back to it.
+        If the message of a deleted row is delivered again, it is handled as new. That can happen while the store has
+        it, by a seek; a retry or a dead letter stores it anew.
         """
         deleted = "DELETE FROM {table} WHERE group_name = ? AND handled_at < ?"
         return execute(connection, self.table, deleted, (self.group, int(moment.timestamp() * 1_000))).rowcount

@@ -43,7 +43,7 @@ NEW, CLAIMED, SENT, REFUSED = range(4)
 """The states of a row."""
 
 _DUE = "TIMER_DELIVER_MS"
-"""Among the properties of a row: when its message is due, in ms since 1970. No message can have it as its own."""
+"""Property of a row: time at which its message is due, in ms since 1970. Applications cannot set it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = """
@@ -94,9 +94,9 @@ def columns_of(
     delay: Duration | None = None,
     deliver_at: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return what a new row holds, by column, in the order of the table; ``unique_key`` is made here.
+    """Return the values of a new row, by column, in the order of the table, with a new ``unique_key``.
 
-    With tracing the message carries the context of this call, so that the relay's send and the handler lead here.
+    With tracing the message has the context of this call, so that the spans of the relay and the handler link to it.
     Raises MessageRejected for a body that cannot be encoded, and ValueError for a time as :meth:`Producer.send` does.
     """
     due = due_ms(None, delay, deliver_at)
@@ -116,7 +116,7 @@ def columns_of(
 
 
 class Outbox:
-    """The outbox table of one database. It holds no connection: each call is given one."""
+    """The outbox table of one database. Each call gets a connection."""
 
     def __init__(self, table: str = "rmq_outbox") -> None:
         self.table = check_table(table)
@@ -141,8 +141,8 @@ class Outbox:
         """Write a message in the current transaction of ``connection``; return its unique key.
 
         The message is sent if that transaction is committed. A ``delay``, which counts from now, and a ``deliver_at``
-        are those of :meth:`rmqclient.Producer.send`. Raises ValueError for a time that this refuses, and outside of a
-        transaction, because the message would be sent whatever happens later; and what the database raises.
+        are those of :meth:`rmqclient.Producer.send`. Raises ValueError for an invalid time, and outside of a
+        transaction, where the row would be committed at once; and the errors of the database.
         """
         if commits_by_itself(connection):
             raise ValueError(
@@ -154,7 +154,7 @@ class Outbox:
         return str(columns["unique_key"])
 
     def forget_sent(self, connection: Connection) -> int:
-        """Delete the rows that were sent, in the connection's transaction; return how many."""
+        """Delete the rows that were sent, in the connection's transaction; return their number."""
         return self.execute(connection, "DELETE FROM {table} WHERE state = ?", (SENT,)).rowcount
 
     def rows(self, connection: Connection, state: int, limit: int) -> list[Row]:
@@ -167,7 +167,7 @@ class Outbox:
         self.execute(connection, changed, (state, message_id, refusal, row.id))
 
     def lock(self, connection: Connection) -> Unlock | None:
-        """Become the only relay of the table; return what ends that. None if another relay is at work."""
+        """Lock the table for this relay; return the function that unlocks it. None if another relay has the lock."""
         if isinstance(connection, sqlite3.Connection):
             return relay_lock.of_file(relay_lock.file_of(connection.execute("PRAGMA database_list")), self.table)
         (row,) = self.execute(

@@ -1,9 +1,9 @@
-"""Relay: sends what committed transactions wrote to an outbox.
+"""Relay: sends the messages that committed transactions wrote to an outbox.
 
 One relay at a time handles the rows, in three steps, and can be killed anywhere:
 
 =================  ====================================  ==============================================================
-step               what the database then says           what the next relay does with the row
+step               the row after it                      the next relay
 =================  ====================================  ==============================================================
 claim, committed   ``state`` 1: it may have been sent    looks in the store for a message with the row's unique key:
                                                          if it finds one, it marks the row; otherwise it frees the row
@@ -48,11 +48,11 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 _NEXT_LOOK_S = 1.0
-"""How often a relay looks whether the one at work has ended: each look is a connection."""
+"""Seconds between two checks whether the working relay has ended; each check is a connection."""
 
 
 class Session(Protocol):
-    """What a relay asks of a connection: of sqlite3, psycopg, SQLAlchemy, and what Django's becomes here."""
+    """The methods that a relay needs of a connection: sqlite3, psycopg, SQLAlchemy, and a wrapper for Django."""
 
     def commit(self) -> None:
         """End the transaction."""
@@ -65,7 +65,7 @@ class Session(Protocol):
 
 
 class Table(Protocol):
-    """What a relay asks of an outbox. ``connection`` is what the relay's ``connect`` has returned."""
+    """The methods that a relay needs of an outbox. ``connection`` is a result of the relay's ``connect``."""
 
     @property
     def table(self) -> str:
@@ -78,7 +78,7 @@ class Table(Protocol):
         """Set the state of a row, and the message id or the reason of the refusal."""
 
     def lock(self, connection: Any, /) -> Unlock | None:
-        """Become the only relay of the table; return what ends that. None if another relay is at work."""
+        """Lock the table for this relay; return the function that unlocks it. None if another relay has the lock."""
 
 
 class Relay:
@@ -127,7 +127,7 @@ class Relay:
     def run(self, ended: threading.Event) -> None:
         """Send messages as they come, until ``ended`` is set. Failures are logged and retried.
 
-        The connection is made and closed in the thread that calls this.
+        The connection is made and closed on the calling thread.
         """
         try:
             while not ended.is_set():
@@ -139,7 +139,7 @@ class Relay:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Self]:
-        """Send messages as they come in a thread of this process until the block ends, as :meth:`run`; then close."""
+        """As :meth:`run`, on a thread of this process until the block ends; then close."""
         ended = threading.Event()
         thread = GuardedThread(target=self.run, args=(ended,), name="rmq-relay")
         thread.start()
@@ -151,9 +151,9 @@ class Relay:
             self.close()
 
     def send(self) -> int:
-        """Send one batch; return how many rows were handled: 0 when no row waits or another relay is at work.
+        """Send one batch; return the number of handled rows: 0 if no row waits or another relay has the lock.
 
-        Raises what the database raises and what a send raises. The rows then wait for the next call.
+        Raises the errors of the database, and as a send. The rows then wait for the next call.
         """
         try:
             connection = self._connected()
@@ -216,7 +216,7 @@ class Relay:
             return error
 
     def _settle(self, connection: Session) -> None:
-        """Find out which claimed rows were sent, after a relay died or failed before it marked them."""
+        """Find out which claimed rows were sent by a relay that died or failed before it marked them."""
         self._backend.settle()
         while rows := self._outbox.rows(connection, CLAIMED, self._batch):
             flushed_to = 0
@@ -233,13 +233,13 @@ class Relay:
         self._is_settled = True
 
     def _found(self, row: Row) -> list[ReceivedMessage]:
-        """Look for the message of a row in its topic, and among those that wait for their time."""
+        """Look for the message of a row in its topic, and among delayed messages."""
         topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
         by_key = self._backend.messages_by_key
         return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
 
     def _connected(self) -> Session | None:
-        """Return the connection if this relay is the one at work, else None."""
+        """Return the connection if this relay has the lock, else None."""
         if self._connection is None:
             connection = self._connect()
             try:

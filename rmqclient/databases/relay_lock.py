@@ -1,4 +1,4 @@
-"""Relay lock: of any number of relays of an outbox, one is at work. It ends when its process dies.
+"""Relay lock: lets one relay of an outbox work at a time. The lock ends when its process dies.
 
 ==============  =====================================================================
 database        the lock
@@ -21,7 +21,7 @@ Unlock: TypeAlias = Callable[[], None]
 """Ends the lock; called when the connection is closed."""
 
 _CLASS = int.from_bytes(b"rmqo", "big")
-"""First half of the advisory locks, which keeps them apart from the locks of other programs."""
+"""First number of the advisory locks, which separates them from the locks of other programs."""
 
 
 def ends_with_session() -> None:

@@ -1,12 +1,12 @@
-"""Durable steps: what a handler has finished of a message is stored, so that it goes on behind it.
+"""Durable steps: stores the finished steps of a handler's message, so that a later call resumes after them.
 
 ============  ==========================================================================================
-``steps``     what a handler calls: :class:`Steps`, which ``message.steps`` returns
-``keeper``    makes the steps of one handler's messages, or says why they can have none
-``signals``   tells a message what it waits for
-``journal``   what is stored of the steps of one group's messages, and the copies that wait
-``values``    results as bytes, and back
+``steps``     the interface of handlers: :class:`Steps`, which ``message.steps`` returns
+``keeper``    makes the steps of one handler's messages, or refuses them
+``signals``   sends a signal to a message that waits for it
+``journal``   the stored steps of one group's messages, and the waiting copies
+``values``    encoding of results
 ``record``    one stored step, as a message
-``ends``      how a call ends whose message goes on later, or elsewhere
+``ends``      ends of a call whose message continues later or elsewhere
 ============  ==========================================================================================
 """

@@ -1,6 +1,6 @@
-"""Ends: how a call ends whose message goes on later, or elsewhere. None of them is a failure.
+"""Ends: ends of a call whose message continues later or elsewhere. They are not failures.
 
-They are no ``Exception``, so that ``except Exception`` in a handler lets them pass.
+They are not subclasses of ``Exception``, so that ``except Exception`` in a handler does not catch them.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from collections.abc import Callable
 
 
 class StepsEnd(BaseException):
-    """Ends a call of a handler. The message is given back when :meth:`store` has returned."""
+    """Ends a call of a handler. The message is acknowledged after :meth:`store`."""
 
     def __init__(self, text: str, store: Callable[[], object]) -> None:
         super().__init__(text)
         self._store = store
 
     def store(self) -> None:
-        """Store what must be stored before the message is given back. Raises as a send: it is tried again in place."""
+        """Store what the message needs before it is acknowledged. Raises as a send; the caller retries."""
         self._store()
 
 
 class Paused(StepsEnd):
-    """The message comes again when a time or a signal has come."""
+    """The message is delivered again at a time or after a signal."""
 
 
 class MovedOn(StepsEnd):
-    """A later copy of the message goes on: this one was left over by a kill."""
+    """A later copy of the message continues; a kill left this one over."""
 
 
 class Lost(StepsEnd):
-    """The queue has gone to another member, which goes on with the message."""
+    """Another member has the queue now, and continues with the message."""
 
 
 class CutShort(Lost):
-    """The consumer has ended before the call: whoever has the queue next gets the message."""
+    """The consumer ended before the call; the next owner of the queue gets the message."""
 
     def __init__(self) -> None:
         super().__init__("the consumer has ended", lambda: None)
 
 
 def failures_in(error: BaseException) -> int:
-    """Return 1 if the call of a handler that raised this has failed, 0 if its message goes on elsewhere."""
+    """Return 1 if a handler call that raised this has failed, 0 if its message continues elsewhere."""
     return 0 if isinstance(error, StepsEnd) else 1

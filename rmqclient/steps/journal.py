@@ -1,28 +1,26 @@
-"""Journal: what is stored of the steps of one group's messages, and the copies of messages that wait.
+"""Journal: the stored steps of one group's messages, and the copies of waiting messages.
 
-The records lie in the topic ``%STEPS%group``, one queue, and are found by the id of their message in the index of the
-store: by any process, in the same time however many there are. Nothing removes them but retention, and nothing needs
-to: a record stands behind its message in the log, so it is there as long as the message is. A message that comes again
-later, after a pause or a long retry delay, leaves that place. Then its records are stored once more in the timer, where
-they stay until the message does: :meth:`Journal.keep`.
+The records are in the topic ``%STEPS%group``, with one queue. Any process finds them by the id of their message in the
+store's index, in constant time. Only retention removes them: a record stands after its message in the log, so it exists
+as long as the message. A message that is delivered again later, after a pause or a long retry delay, is stored anew. So
+its records are stored once more, in the timer, where they stay as long: :meth:`Journal.keep`.
 
 =======================================  ==============================================================================
-a kill between                           leaves
+a kill between                           result
 =======================================  ==============================================================================
-a step and its record                    nothing: the step runs again
-a record and the next step               the record: the step does not run again
-the copy that waits, and the             both: the message that is delivered again finds the copy, and gives way to it
+a step and its record                    the step runs again
+a record and the next step               the step does not run again
+storing a waiting copy and the           the message is delivered again, finds the copy, and gives way to it
 acknowledgement
-the copy of a message that failed, and   both: the message that is delivered again gives way, and no second copy is
-the acknowledgement                      stored beside the one that goes on
-a signal and the waking of its message   the signal, whose sender was not told that it is stored; the wait ends with its
-                                         time limit, or when the sender tries again. Until then retention may remove it
+storing the copy of a failed message     the message is delivered again and gives way; no second copy is stored
+and the acknowledgement
+a signal and the waking of its message   the signal is stored, but its sender does not know; the wait ends at its time
+                                         limit, or when the sender retries. Until then retention may remove the signal
 =======================================  ==============================================================================
 
-A message that begins to wait looks for its signal once more when its copy is stored, and a signal that is stored looks
-for a copy that waits. So one of them sees the other. Both may deliver the copy: the timer lets one of them. In the same
-way one of them stores the signal once more in the timer, until the message comes again, or both do:
-:meth:`Journal.keep_signals`.
+A message that begins to wait looks for its signal again after its copy is stored, and a signal looks for a waiting copy
+after it is stored. So one of them sees the other. If both deliver the copy, the timer delivers it once. In the same way
+at least one of them stores the signal again in the timer, until the message is delivered: :meth:`Journal.keep_signals`.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, Durability, clock
 from rmqclient.store.log.query import END_OF_TIME
 
 COUNT = "RMQ_STEPS_DONE"
-"""Property of a copy for a later delivery: the group, and how many steps, sleeps and waits its message had."""
+"""Property of a copy for a later delivery: the group, and the number of steps, sleeps and waits of its message."""
 PAUSED = "RMQ_STEPS"
-"""Property of a copy that waits: the group."""
+"""Property of a waiting copy: the group."""
 WAITS_FOR = "RMQ_WAITS_FOR"
-"""Property of a copy that waits for a signal: the name of that."""
+"""Property of a copy that waits for a signal: the signal's name."""
 
 _MOST_RECORDS = 1 << 20
 _MOST_COPIES = 1_000
@@ -52,12 +50,12 @@ _MS_PER_HOUR = 3_600_000
 
 
 class Journal:
-    """The stored steps of one group; safe for threads."""
+    """The stored steps of one group. Safe for threads."""
 
     def __init__(self, backend: LocalBackend, group: str) -> None:
         self.group = group
         self.limit = backend.config.max_body_bytes
-        """Most bytes of one result."""
+        """Bytes of one result, at most."""
         self._backend = backend
         self._topic = STEPS_PREFIX + group
         self._retry_topic = retry_topic(group)
@@ -66,7 +64,7 @@ class Journal:
     def find(self, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
         """Return the records of a message. Raises as a read of the index, and StoreBusy.
 
-        Only of a message that was stored for a later delivery, records may wait in the timer.
+        ``is_copy``: also look in the timer, which has records only of messages stored for a later delivery.
         """
         self._backend.settle()
         found: dict[Key, Record] = {}
@@ -80,16 +78,16 @@ class Journal:
 
     @property
     def log_begin(self) -> int:
-        """Where the log begins. A message that stands before it, in a compacted file, may have outlived its records."""
+        """The begin of the log. A message before it, in a compacted file, may have outlived its records."""
         return self._backend.store.state.min_offset
 
     @property
     def is_quick(self) -> bool:
-        """Whether :meth:`add` waits for no disk."""
+        """Whether :meth:`add` does not wait for the disk."""
         return self._backend.config.durability is not Durability.SYNC
 
     def add(self, message_id: str, record: Record, *, lasting: bool = True) -> Record:
-        """Store a record and return it with its place; with ``lasting`` it is as durable as a message that was sent.
+        """Store a record and return it with its place; with ``lasting`` it is as durable as a sent message.
 
         Raises as a send.
         """
@@ -99,7 +97,7 @@ class Journal:
         return replace(record, place=sent.commit_log_offset, stored_ms=clock.wall_ms())
 
     def keep(self, message_id: str, records: Collection[Record], until_ms: int) -> None:
-        """Let records outlive retention until a time, if that may remove them before. Raises as a send."""
+        """Keep records until a time, if retention may remove them before. Raises as a send."""
         oldest = min((record.stored_ms for record in records), default=until_ms)
         if not self._is_long(oldest, until_ms):
             return
@@ -107,9 +105,9 @@ class Journal:
             self._sender.append(record.message(self._topic, message_id), None, 0, until_ms)
 
     def keep_signals(self, message_id: str) -> None:
-        """Let the signals of a message that comes again later outlive retention until then. Raises as a send.
+        """Keep the signals of a waiting message until it is delivered again. Raises as a send.
 
-        What was stored of it before it began to wait is kept already, and so is what an earlier call has kept.
+        Signals from before the wait, and those of an earlier call of this, are kept already.
         """
         newest = max(self._waiting(message_id), key=lambda copy: copy.commit_log_offset, default=None)
         if newest is None or (until_ms := newest.tags_code) <= clock.wall_ms():
@@ -125,18 +123,18 @@ class Journal:
             flush(self._backend, self._sender, None)
 
     def keep_late_signals(self, message_id: str, until_ms: int) -> None:
-        """Do so for those that came while the message was handled, when its copy is stored. Raises as a send."""
+        """Keep signals that came while the message was handled; call it after storing its copy. Raises as a send."""
         if self._is_long(clock.wall_ms(), until_ms):
             self.keep_signals(message_id)
 
     def count(self, records: Collection[Record]) -> dict[str, str]:
-        """Return the property of a copy by which a later call sees that some of its message's records are gone."""
+        """Return the property of a copy by which a later call detects missing records."""
         return {COUNT: f"{self.group} {numbered(records)}"}
 
     def postpone(
         self, message: ReceivedMessage, records: Collection[Record], due_ms: int, waits_for: str | None
     ) -> None:
-        """Store a message for the same attempt later: at a time, or when its signal comes. Raises as a send."""
+        """Store a copy for the same attempt, at a time or after its signal. Raises as a send."""
         message_id = id_of(message)
         self.keep(message_id, records, due_ms)
         properties = {name: value for name, value in waiting_properties(message).items() if name != WAITS_FOR}
@@ -157,7 +155,7 @@ class Journal:
             self.wake(message_id)
 
     def wake(self, message_id: str) -> bool:
-        """Deliver a message now if it waits for a signal that is stored; tell whether this did. Raises as a send."""
+        """Deliver a message now if it waits for a stored signal; return whether this did. Raises as a send."""
         copies = [copy for copy in self._copies(TIMER_TOPIC, message_id) if WAITS_FOR in copy.properties]
         if not copies:
             return False
@@ -171,7 +169,7 @@ class Journal:
         return False
 
     def look_after(self, message_id: str) -> bool:
-        """Do for a message what a stored signal asks for: keep that, and wake the message; tell whether this did.
+        """Handle a newly stored signal: keep it, and wake its message; return whether this woke it.
 
         Raises as a send.
         """
@@ -179,7 +177,7 @@ class Journal:
         return self.wake(message_id)
 
     def later_copy(self, message: ReceivedMessage) -> ReceivedMessage | None:
-        """Return the newest copy of a message that was stored after it, waiting or delivered; None without one."""
+        """Return the newest copy that was stored after a message, waiting or delivered, or None."""
         message_id = id_of(message)
         later = [
             copy
@@ -190,16 +188,16 @@ class Journal:
         return max(later, key=lambda copy: copy.commit_log_offset, default=None)
 
     def is_finished(self, copy: ReceivedMessage) -> bool:
-        """Tell whether a copy was delivered, and the group has acknowledged it. All of its records are stored then."""
+        """Return whether a copy was delivered and acknowledged. Then all of its records are stored."""
         if copy.topic != self._retry_topic:
             return False
         queue = MessageQueue(copy.topic, copy.queue_id)
         return copy.queue_offset < (self._backend.committed_offset(self.group, queue) or 0)
 
     def moved_on(self, message: ReceivedMessage) -> MovedOn | None:
-        """Return how a call ends whose message goes on as a later copy; None if no copy of it is under way.
+        """Return the end of a call if a later copy of its message is under way, or None.
 
-        A message that failed is not stored for its retry then: two of its copies would run side by side. Raises as
+        A failed message must not be stored for a retry then, because two copies would run at once. Raises as
         :meth:`find`.
         """
         self._backend.settle()
@@ -210,7 +208,7 @@ class Journal:
 
     @property
     def is_begun(self) -> bool:
-        """Whether any message of the group has had a step. Asking costs next to nothing."""
+        """Whether any message of the group has had a step. This is cheap."""
         return self._topic in self._backend.store.topics
 
     def _messages_of(self, message_id: str, *, is_copy: bool) -> Iterator[ReceivedMessage]:
@@ -225,7 +223,7 @@ class Journal:
                 yield message
 
     def _waiting(self, message_id: str) -> Iterator[ReceivedMessage]:
-        """Yield what waits, or waited, to be delivered to this group under an id: a copy, or the delayed message."""
+        """Yield messages with an id that wait, or waited, in the timer: copies for this group, or a delayed message."""
         for topic in (TIMER_TOPIC, SCHEDULE_TOPIC):
             for message in self._by_key(topic, message_id, _MOST_COPIES):
                 place = message.properties.get("REAL_TOPIC", self._topic)
@@ -234,11 +232,11 @@ class Journal:
                     yield message
 
     def _is_long(self, since_ms: int, until_ms: int) -> bool:
-        """Tell whether retention may remove what was stored at a time before another one."""
+        """Return whether retention may remove a record stored at one time before another time."""
         return until_ms - since_ms >= self._backend.config.retention.file_reserved_hours * _MS_PER_HOUR // 4
 
     def _copies(self, topic: str, message_id: str) -> Iterator[ReceivedMessage]:
-        """Yield the copies of a message, for this group, that stand in a topic."""
+        """Yield the copies of a message for this group in a topic."""
         for message in self._by_key(topic, message_id, _MOST_COPIES):
             place = message.properties.get("REAL_TOPIC") if topic != self._retry_topic else topic
             if place == self._retry_topic and message.message_id == message_id:
@@ -249,11 +247,11 @@ class Journal:
 
 
 def numbered(records: Collection[Record]) -> int:
-    """Return how many records are steps, sleeps and waits. Signals come at any time, and do not count."""
+    """Return the number of records that are steps, sleeps and waits. Signals come at any time and do not count."""
     return sum(record.number > 0 for record in records)
 
 
 def id_of(message: ReceivedMessage) -> str:
-    """Return the id that a message has through all its copies."""
+    """Return the id that all copies of a message share."""
     origin = message.properties.get("UNIQ_KEY") or message.properties.get("ORIGIN_MESSAGE_ID")
     return origin or message.offset_message_id

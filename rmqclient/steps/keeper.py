@@ -1,4 +1,4 @@
-"""Keeper: makes the steps of one handler's messages, or says why they can have none."""
+"""Keeper: makes the steps of one handler's messages, or refuses them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDERED = (
 
 
 class Keeper:
-    """Makes steps for the threads of one handler. It costs nothing before the first message asks for them."""
+    """Makes steps for the threads of one handler. It costs nothing until the first message uses them."""
 
     def __init__(self, backend: Backend, handler: Handler) -> None:
         self._backend = backend
@@ -36,10 +36,10 @@ class Keeper:
         return Steps(self._journal, message, grant, no_pause=_ORDERED if self._handler.order is not None else "")
 
     def moved_on(self, message: ReceivedMessage, *, was_begun: bool) -> MovedOn | None:
-        """Return how a call ends whose message goes on as a later copy; None if there is none, or none was looked for.
+        """Return the end of a call if a later copy of its message is under way, or None.
 
-        It is looked for where it matters: when messages of the group have steps, or when ``was_begun`` by a process
-        that has died, which may have stored the copy. Raises as a read of the index, and StoreBusy.
+        It looks for a copy only if messages of the group have steps, or if ``was_begun``: then a dead process may have
+        stored the copy. Raises as a read of the index, and StoreBusy.
         """
         handler = self._handler
         can_have = handler.batch is None and handler.order is None and not handler.broadcast

@@ -1,18 +1,18 @@
 """Record: one stored step, which is a message of the topic ``%STEPS%group``.
 
 =======================  ==========================================================================================
-part of the message      says
+part of the message      content
 =======================  ==========================================================================================
-key                      the id of the message whose step this is
+key                      the id of the step's message
 ``RMQ_STEP``             the name of the step
 ``RMQ_STEP_KIND``        ``result``, ``sleep``, ``wait``, ``signal`` or ``timeout``
-``RMQ_STEP_NUMBER``      its place among the steps of the call that stored it, from 1; 0 for a signal
-``RMQ_STEP_FORM``        ``bytes``, ``text`` or ``json``: what the body is
+``RMQ_STEP_NUMBER``      its number among the steps of the call that stored it, from 1; 0 for a signal
+``RMQ_STEP_FORM``        the form of the body: ``bytes``, ``text`` or ``json``
 ``RMQ_STEP_PLACE``       of a record that was stored again: commit log offset of the first one
-body                     the result; of a sleep or a wait, when it is over, in ms since 1970; the payload of a signal
+body                     the result; the end of a sleep or a wait, in ms since 1970; the payload of a signal
 =======================  ==========================================================================================
 
-Of several records with one kind and name, the first counts, and so it does of signal and timeout.
+Of several records with one kind and name, the first counts; likewise of a signal and a timeout of one name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmqclient.message import Message, ReceivedMessage
 Kind: TypeAlias = Literal["result", "sleep", "wait", "signal", "timeout"]
 Form: TypeAlias = Literal["bytes", "text", "json"]
 Key: TypeAlias = tuple[str, str]
-"""What is stored once: a kind, and a name."""
+"""Kind and name of a record, which identify it."""
 
 MOST_NAME_BYTES = 100
 
@@ -46,16 +46,16 @@ class Record:
     place: int = -1
     """Commit log offset of its first record; -1 before it is stored."""
     stored_ms: int = 0
-    """When its last record was stored, in ms since 1970."""
+    """Store time of its last record, in ms since 1970."""
 
     @property
     def key(self) -> Key:
-        """What it is the only one of. A signal and a timeout answer the same wait."""
+        """Its key. A signal and a timeout have the same key, because they end the same wait."""
         return "answer" if self.kind in ("signal", "timeout") else self.kind, self.name
 
     @classmethod
     def of(cls, message: ReceivedMessage) -> Self | None:
-        """Return the record that a message of the topic is; None for any other message."""
+        """Return the record in a message of the topic; None for any other message."""
         properties = message.properties
         if properties.get(_KIND) not in ("result", "sleep", "wait", "signal", "timeout"):
             return None
@@ -78,7 +78,7 @@ class Record:
 
 
 def check_name(name: object) -> str:
-    """Return the name of a step or a signal. Raises StepRejected, which says what is wrong."""
+    """Return a valid name of a step or a signal. Raises StepRejected."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise StepRejected(f"step {name!r}: a name is a text of printable characters, such as 'charge'")
     if len(name.encode()) > MOST_NAME_BYTES:

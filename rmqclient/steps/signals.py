@@ -1,4 +1,4 @@
-"""Signals: what a message is told that waits for it, or will."""
+"""Signals: sends a signal to a message that waits for it, now or later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqclient.steps.values import coding_of
 
 
 def signal(backend: Backend, group: str, message_id: str, name: str, payload: object) -> bool:
-    """Store a signal for a message of a group, and tell whether that woke it; see :meth:`rmqclient.Producer.signal`."""
+    """Store a signal for a message of a group; return whether that woke it. See :meth:`rmqclient.Producer.signal`."""
     store = store_of(backend, "signal()")
     journal = Journal(LocalBackend(store, owns_store=False), check_group(group))
     message = backend.message_by_id(message_id)

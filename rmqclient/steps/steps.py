@@ -1,4 +1,4 @@
-"""Steps: what a handler calls, so that what it has finished of a message is never done again.
+"""Steps: the interface by which a handler stores finished steps, so that they are not done again.
 
 ::
 
@@ -10,11 +10,11 @@
         approval = step[Approval].wait_for("approved", timeout=timedelta(days=7))
         step("ship", ship, charge["id"], approval.by)
 
-A handler that was killed, raised or paused is called again from its beginning. Then every step whose result is stored
-returns it at once, and the first one without goes on. docs/handling/steps.md says what is promised.
+A handler that was killed, raised or paused is called again from its beginning. Then each step with a stored result
+returns that at once, and the first one without a result runs. docs/handling/steps.md has the guarantees.
 
-A call counts its steps. If a step has no result, and the one that is stored at its place has another name that was not
-asked for, then the handler is not the one that stored it: StepChanged.
+A call counts its steps. If a step has no result, but a step with its number and another name is stored, which this call
+has not used, the handler has changed: StepChanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqclient.message import ReceivedMessage
 
 MOST_STEPS = 1_000
-"""Steps, sleeps and waits of one message."""
+"""Steps, sleeps and waits of one message, at most."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +48,8 @@ _LONGEST_S = LONGEST_DELAY.total_seconds()
 class Steps:
     """The steps of one message, in one call of its handler; ``message.steps`` returns them. Safe for threads.
 
-    ``can_pause`` is empty, or says why the message cannot come again later. Raises StepsLost when results are missing
-    that the message had, and as a read of the store. A message whose later copy goes on ends the call at once.
+    ``can_pause`` is empty, or the reason for which the message cannot be paused. Raises StepsLost if stored results of
+    the message are missing, and as a read of the store. If a later copy of the message is under way, the call ends.
     """
 
     def __init__(self, journal: Journal, message: ReceivedMessage, grant: Grant, *, no_pause: str = "") -> None:
@@ -70,13 +70,13 @@ class Steps:
             self._give_way()
 
     def __call__(self, name: str, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-        """Return the stored result of a step; without one, call the function and store what it returns.
+        """Return the stored result of a step; without one, call the function and store its result.
 
-        The result is as durable as a message that was sent when this returns. It is what the stored bytes give back, in
-        the type that the function says it returns. What the function raises is not stored.
+        When this returns, the result is as durable as a sent message. It is decoded from the stored bytes, into the
+        return type of the function. An exception of the function is not stored.
 
-        Raises what the function raises, StepRejected for a name or a result that cannot be stored, StepChanged if the
-        handler is not the one that stored the results, and as a send.
+        Raises as the function, StepRejected for a name or a result that cannot be stored, StepChanged if the handler
+        has changed since the results were stored, and as a send.
         """
         coding = coding_for(function)
         number, stored = self._ask("result", name)
@@ -86,14 +86,14 @@ class Steps:
         return cast("T", self._keep_result(name, number, coding, function(*args, **named)))
 
     def __getitem__(self, kind: type[T]) -> StepsOf[T]:
-        """Return the same steps for results of a type: ``step[Charge]("charge", ...)`` returns a Charge.
+        """Return these steps for results of a type: ``step[Charge]("charge", ...)`` returns a Charge.
 
         Raises HandlerError for a type that JSON cannot be decoded into.
         """
         return StepsOf(self, coding_of(kind))
 
     async def run_async(self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **named: P.kwargs) -> T:
-        """Do the same with an ``async`` function, and wait for its result. The loop goes on meanwhile."""
+        """As :meth:`__call__`, for an ``async`` function, without blocking the event loop."""
         return cast("T", await self._run_async(coding_for(function), name, lambda: function(*args, **named)))
 
     def sleep(
@@ -105,11 +105,11 @@ class Steps:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Let the worker do other things until a time, and go on here then.
+        """Sleep without occupying the worker, and resume here.
 
-        The time is fixed when the sleep begins: a kill or a restart does not begin it again. The message comes again by
-        the timer, as the same attempt. Raises ValueError for a negative duration and for one above ten years,
-        HandlerError for a handler that keeps an order, and as a send.
+        The end is fixed at the first call: a kill or a restart does not extend it. The timer delivers the message
+        again, as the same attempt. Raises ValueError for a negative duration and for one above ten years, HandlerError
+        for an ordered handler, and as a send.
         """
         given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         length_s = in_seconds("sleep", given if duration is None else duration, most=_LONGEST_S)
@@ -119,18 +119,18 @@ class Steps:
             raise self._paused(f"asleep until {due_ms} ms", due_ms, None)
 
     def wait_for(self, name: str, timeout: Duration | None = None) -> Any:
-        """Return what a signal brought, when it has come; let the worker do other things until then.
+        """Wait for a signal without occupying the worker, and return its payload.
 
-        :meth:`rmqclient.Producer.signal` sends it, and may do so before. Without a ``timeout`` the message waits for
-        ten years. Raises SignalTimeout when the time is up, then and in every later call; ValueError and HandlerError
-        as :meth:`sleep`.
+        :meth:`rmqclient.Producer.signal` sends it, perhaps before this call. Without a ``timeout`` the message waits
+        for ten years. Raises SignalTimeout at the time-out, and in every later call; ValueError and HandlerError as
+        :meth:`sleep`.
         """
         return self._wait_for(coding_of(Any), name, timeout)
 
     # --- a step -----------------------------------------------------------------------------------
 
     async def _run_async(self, coding: Coding, name: str, function: Callable[[], Awaitable[object]]) -> object:
-        import asyncio  # noqa: PLC0415 - who only sends needs no event loop
+        import asyncio  # noqa: PLC0415 - not needed without coroutines
 
         number, stored = self._ask("result", name)
         if stored is not None:
@@ -155,8 +155,8 @@ class Steps:
         return back
 
     def _ask(self, kind: Kind, name: str) -> tuple[int, Record | None]:
-        """Return the place of a step in this call, and what is stored of it."""
-        if self._end is not None:  # the handler caught it
+        """Return the number of a step in this call, and its record, or None."""
+        if self._end is not None:  # the handler caught the end of its call
             raise self._end
         key = kind, check_name(name)
         if key in self._asked:
@@ -196,7 +196,7 @@ class Steps:
         return coding.decoded(f"signal {name!r} of message {self._id}", answer)
 
     def _until(self, kind: Kind, name: str, length_s: float) -> int:
-        """Return when a sleep or a wait is over, in ms since 1970; the first call stores it."""
+        """Return the end of a sleep or a wait, in ms since 1970; the first call stores it."""
         number, stored = self._ask(kind, name)
         if stored is not None:
             return int(stored.body)
@@ -225,22 +225,22 @@ class Steps:
     # --- checks -----------------------------------------------------------------------------------
 
     def keep(self, until_ms: int) -> None:
-        """Let what is stored outlive retention until a time. Raises as a send."""
+        """Keep the records until a time. Raises as :meth:`Journal.keep`."""
         self._journal.keep(self._id, self._stored.values(), until_ms)
 
     def count(self) -> dict[str, str]:
-        """Return the property by which a copy of the message tells how many steps it knows."""
+        """Return the property of a copy with the number of stored steps."""
         return self._journal.count(self._stored.values())
 
     def keep_late_signals(self, until_ms: int) -> None:
-        """Do so for the signals that came during the call, when its message is stored again. Raises as a send."""
+        """Keep signals that came during the call; call it after storing a copy. Raises as a send."""
         self._journal.keep_late_signals(self._id, until_ms)
 
     def _add(self, record: Record, *, lasting: bool = True) -> None:
         self._stored[record.key] = self._journal.add(self._id, record, lasting=lasting)
 
     def _check_mine(self) -> None:
-        """Raise Lost when another member has the queue: it goes on with the message."""
+        """Raise Lost if another member has the queue now."""
         if not self._grant.valid:
             raise self._ended(Lost("the queue has gone to another member", lambda: None))
 
@@ -249,9 +249,9 @@ class Steps:
             raise HandlerError(f"step.{what}: {self._no_pause}")
 
     def _give_way(self) -> None:
-        """End the call if a later copy of the message goes on; take over what one has stored that is finished.
+        """End the call if a later copy of the message is under way; use the records of a finished copy.
 
-        It may have been finished since the results were looked for here, by another thread.
+        Another thread may have finished the copy since this call has read the records.
         """
         end = self._journal.moved_on(self.message)
         if end is not None:
@@ -278,7 +278,7 @@ class Steps:
 
 
 class StepsOf(Generic[T]):
-    """The steps of a message whose results have one type. ``step[Charge]`` makes it."""
+    """The steps of a message for results of one type: ``step[Charge]``."""
 
     def __init__(self, steps: Steps, coding: Coding) -> None:
         self._steps = steps

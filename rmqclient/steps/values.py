@@ -1,9 +1,9 @@
-"""Values: results as bytes, and back.
+"""Values: encoding of results.
 
-A handler always gets what the store gives back, also in the call that ran the step: so the first call and the one after
-a kill see the same. What a result is decoded into is, in this order: the type in ``step[Charge](...)``, what the
-function says that it returns, or whatever JSON holds. In the last case a value that JSON does not give back as it was,
-such as a dataclass or a tuple, is refused.
+A handler always gets the decoded result, even in the call that ran the step, so that the first call and one after a
+kill see the same. A result is decoded into the type in ``step[Charge](...)``, or else the function's return type, or
+else any JSON value. In the last case a value that changes by encoding and decoding, such as a dataclass or a tuple, is
+refused.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from rmqclient.steps.record import Form, Record
 
 
 class Coding(NamedTuple):
-    """What values of one type are stored as."""
+    """The encoding of values of one type."""
 
     kind: Any
     form: Form | None
-    """None: the value tells."""
+    """None: depends on the value."""
     decode: Callable[[bytes], object]
 
     def encoded(self, what: str, value: object, limit: int) -> tuple[Form, bytes, object]:
-        """Return the form, the bytes, and the value that they give back. ``what`` is named by errors.
+        """Return the form, the bytes, and the decoded value. Errors name ``what``.
 
-        Raises StepRejected for a value that does not come back as it was, does not fit its type, or is longer than
-        ``limit`` bytes.
+        Raises StepRejected for a value that changes by encoding, does not fit its type, or is longer than ``limit``
+        bytes.
         """
         form = self.form or _form_of(value)
         try:
@@ -64,7 +64,7 @@ class Coding(NamedTuple):
         return form, body, back
 
     def decoded(self, what: str, record: Record) -> Any:
-        """Return a stored value. Raises StepChanged if it does not fit."""
+        """Return a stored value. Raises StepChanged if it does not fit the type."""
         try:
             return self._decoded(record.form, record.body)
         except Exception as error:
@@ -82,7 +82,7 @@ class Coding(NamedTuple):
 
 
 def coding_of(kind: Any) -> Coding:
-    """Return how values of a type are stored. Raises HandlerError if none can be decoded into it."""
+    """Return the coding of a type. Raises HandlerError for a type that JSON cannot be decoded into."""
     try:
         return _coding_of(kind)
     except TypeError:  # an annotation that cannot be hashed
@@ -90,14 +90,14 @@ def coding_of(kind: Any) -> Coding:
 
 
 def coding_for(function: Callable[..., Any]) -> Coding:
-    """Return how the results of a function are stored, by what it says that it returns."""
+    """Return the coding of a function's results, by its return annotation."""
     inner = python_function(function)
     if isinstance(function, type) or inner is None or "return" not in inner.__annotations__:
         return _quiet(returned_by(function)) if isinstance(function, type) else _ANYTHING
     try:
         key = _what_it_says(inner)
         found = _known.get(key)
-    except (TypeError, ValueError):  # an annotation that cannot be hashed, or a variable that has no value yet
+    except (TypeError, ValueError):  # an annotation that cannot be hashed, or a variable without a value yet
         return _quiet(returned_by(function))
     if found is None:
         if len(_known) >= _KNOWN_AT_MOST:
@@ -107,7 +107,7 @@ def coding_for(function: Callable[..., Any]) -> Coding:
 
 
 def _what_it_says(function: FunctionType) -> Hashable:
-    """Return what tells the annotation of one function's result from others: closures share their code."""
+    """Return a key for the return annotation of a function: closures share their code."""
     said = function.__annotations__["return"]
     names = _NAME.findall(said) if isinstance(said, str) else ()
     captured = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -126,7 +126,7 @@ def _coding_of(kind: Any) -> Coding:
 def _quiet(kind: Any) -> Coding:
     try:
         return coding_of(kind)
-    except HandlerError:  # a class that JSON does not know: the value itself tells
+    except HandlerError:  # JSON does not support the class, so it depends on the value
         return _ANYTHING
 
 
@@ -153,7 +153,7 @@ _ANYTHING = Coding(Any, None, _from_json)
 _NAME = re.compile(r"\w+")
 _KNOWN_AT_MOST = 1_024
 _known: dict[Hashable, Coding] = {}
-"""By what functions say that they return; resolving an annotation takes longer than a step."""
+"""Cache by return annotation; resolving an annotation takes longer than a step."""
 
 
 def _form_of(value: object) -> Form:

@@ -1,4 +1,4 @@
-"""App table: a table that an application declares when it is imported. Each process has a table of its own.
+"""App table: a table that an application declares at import. Each process has a table of its own.
 
 ::
 
@@ -9,7 +9,7 @@
         prices.wait_until_caught_up()   # every price that was sent before this order is known
         price = prices[order.symbol]
 
-The first use in a process opens the table and waits until it has caught up. What it reads then:
+The first use in a process opens the table and waits until it has caught up. It reads this store:
 
 ====================================================  =================================================================
 the table is used                                     it reads, and is closed with
@@ -59,22 +59,22 @@ class AppTables:
         fork.register(self)
 
     def add(self, table: AppTable) -> None:
-        """Take a table that was declared."""
+        """Add a declared table."""
         self._tables[id(table)] = table
 
     def serve(self, backend: Backend) -> None:
-        """Let the tables read ``backend`` from now on: a consumer of the application takes its messages from it."""
+        """Let the tables read ``backend`` from now on, which a consumer of the application uses."""
         self._backends.append(backend)
         self.close()
 
     def leave(self, backend: Backend) -> None:
-        """Close the tables, and let them read ``backend`` no more. Does nothing if they never did."""
+        """Close the tables, and stop reading ``backend``. Does nothing if they did not read it."""
         if backend in self._backends:
             self._backends.remove(backend)
             self.close()
 
     def read(self, root_of: Callable[[], Path | str]) -> None:
-        """Let the tables read what ``root_of`` names, as long as no consumer of the application runs."""
+        """Let the tables read the store of ``root_of`` while no consumer of the application runs."""
         self._root_of = root_of
         self.close()
 
@@ -85,7 +85,7 @@ class AppTables:
 
     @property
     def place(self) -> Place:
-        """What the tables read. Raises StoreUnusable when consumers of the application read several stores."""
+        """The place that the tables read. Raises StoreUnusable if consumers of the application use several stores."""
         if len(self._backends) > 1:
             raise StoreUnusable(
                 f"{len(self._backends)} consumers of one application run in this process, so its tables could read any "
@@ -97,12 +97,12 @@ class AppTables:
 
     @property
     def root(self) -> Path | str:
-        """The directory or the URL of :attr:`place`, for what lives longer than a consumer. Raises as that."""
+        """The directory or the URL of :attr:`place`, for users that outlive a consumer. Raises as that."""
         place = self.place
         return place if isinstance(place, Path | str) else place.root
 
     def leave_to_parent(self) -> None:
-        """Forget the consumers of the process that this one was forked from."""
+        """In a forked child: drop the parent's consumers."""
         self._backends.clear()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -126,7 +126,7 @@ class AppTable(Mapping[str, Any]):
         fork.register(self)
 
     def __getitem__(self, key: str) -> Any:
-        """Return the value of a key. Raises KeyError, BodyUnreadable, and what opening the table raises."""
+        """Return the value of a key. Raises KeyError, BodyUnreadable, and as opening the table."""
         return self.opened[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -139,28 +139,28 @@ class AppTable(Mapping[str, Any]):
         return key in self.opened
 
     def items(self) -> ItemsView[str, Any]:
-        """Return keys and values as they are now."""
+        """Return the current keys and values."""
         return self.opened.items()
 
     def values(self) -> ValuesView[Any]:
-        """Return the values as they are now."""
+        """Return the current values."""
         return self.opened.values()
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of the table as it is now, which does not change."""
+        """Return an immutable copy of the table."""
         return self.opened.snapshot()
 
     def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
-        """Return when the table knows a message that was sent. Raises as :meth:`rmqclient.Table.wait_for`."""
+        """Wait until the table has a sent message. Raises as :meth:`rmqclient.Table.wait_for`."""
         self.opened.wait_for(sent, timeout)
 
     def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
-        """Return when the table knows every message that is in the topic now. Raises TimeoutError, StoreClosed."""
+        """Wait until the table has every message that is in the topic now. Raises TimeoutError, StoreClosed."""
         self.opened.wait_until_caught_up(timeout)
 
     @property
     def opened(self) -> Table:
-        """The table of this process; the first access opens it. Raises what :class:`rmqclient.Table` raises."""
+        """The table of this process; the first access opens it. Raises as :class:`rmqclient.Table`."""
         return self._table or self._open()
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class AppTable(Mapping[str, Any]):
             table.close()
 
     def leave_to_parent(self) -> None:
-        """Forget the table of the process that this one was forked from."""
+        """In a forked child: drop the parent's table."""
         self._opening = threading.Lock()
         self._table = None
 
@@ -189,16 +189,16 @@ class AppTable(Mapping[str, Any]):
 
 
 class _WorkerBackends(list[Backend]):
-    """The backend of the worker that this process is; empty in any other process."""
+    """The backend of this worker process; empty in any other process."""
 
     def leave_to_parent(self) -> None:
-        """Forget the backend: a forked child is no worker."""
+        """In a forked child: drop the backend, because the child is not a worker."""
         self.clear()
 
 
 @contextmanager
 def read_by_worker(place: Place) -> Iterator[None]:
-    """Let the tables of every application read this backend until the block ends: this process is its worker."""
+    """Let the tables of every application read this worker's backend until the block ends."""
     backend = open_backend(place)
     _worker_backends.append(backend)
     try:

@@ -10,14 +10,14 @@ without a key changes nothing. A table begins with the oldest message of each qu
 thread reads new messages, and sleeps until a sender wakes it.
 
 **Which message counts** if several have the same key: the last one in the commit log, which all queues of a store
-share. The table reads the queues one after the other, and an older message of one queue must not replace a newer one of
-another queue. So for two rounds through the queues the table remembers where in the log each key came from. After two
-rounds it has met every message that is older than a remembered one, because an append makes its message visible before
-the next append begins. A topic of one queue needs no such record. In a cluster the time counts at which a broker stored
-the message, and the table remembers every time: a broker may show an older message after another one shows a newer one.
+share. The table reads the queues one after another, and an older message of one queue must not replace a newer one of
+another queue. So for two rounds through the queues the table keeps the log offset of each key's message. After two
+rounds it has read every message that is older than such an offset, because an append publishes its message before the
+next append begins. A topic of one queue does not need this. In a cluster the broker's store time decides, and the table
+keeps all times: one broker may publish an older message after another one has published a newer one.
 
-**What is kept** is the key and the bytes of the body. The bytes are decoded at each access: the caller gets an object
-of its own, and a value that is never read costs nothing more.
+**The table keeps** the key and the bytes of the body. The bytes are decoded at each access, so each caller gets its own
+object, and a value that is never read is never decoded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = Log(__name__)
 
 
 class Snapshot(Mapping[str, Any]):
-    """The values by key at the time when it was taken. A value is decoded when it is read."""
+    """The values by key at one time. A value is decoded when it is read."""
 
     def __init__(self, topic: str, values: dict[str, bytes | Unreadable], value_type: Any) -> None:
         self.topic = topic
@@ -85,22 +85,22 @@ class Snapshot(Mapping[str, Any]):
 class Table(Snapshot):
     """The current value of each key of a topic; a mapping and a context manager, safe for the threads of one process.
 
-    ``root`` is the directory of a store, or an open one. ``value_type`` says what a body is decoded into, as the
-    annotation of a handler's parameter does: ``bytes``, ``str``, a dataclass, TypedDict, msgspec.Struct or pydantic
-    model, or ``Any`` for whatever its JSON holds. With ``wait`` it has caught up when the constructor returns, as after
-    :meth:`wait_until_caught_up`. A topic that is not there yet is an empty table, until it is made.
+    ``root`` is the directory of a store, or an open one. ``value_type`` is the type that bodies are decoded into, as
+    with a handler's parameter: ``bytes``, ``str``, a dataclass, TypedDict, msgspec.Struct or pydantic model, or ``Any``
+    for any JSON value. With ``wait`` the constructor returns after :meth:`wait_until_caught_up`. A missing topic is an
+    empty table until it is made.
 
-    ``on_change`` is called with the keys that were set or deleted, after they were; from the table's thread, so that it
-    must not wait for the table. It is not called for what was there when the table began. What it raises is logged.
+    ``on_change`` is called with the keys that were set or deleted, after the change and on the table's thread, so it
+    must not wait for the table. It is not called for messages from before the start. Its exceptions are logged.
 
-    Iteration, ``items()`` and ``values()`` go through the table as it was when they began. Messages that retention
-    removed before the table had read them, and damaged ones, are logged, counted in :attr:`lost`, and stepped over:
-    the keys keep the values that they had.
+    Iteration, ``items()`` and ``values()`` use the table as it was when they began. Messages that retention removed
+    before the table had read them, and damaged ones, are logged, counted in :attr:`lost`, and skipped: the keys keep
+    their values.
 
     After a fork the child must make its own; this one raises StoreClosed there.
 
-    Raises InvalidName, HandlerError for a ``value_type`` that no body can be decoded into, and what
-    :func:`rmqclient.store.open_store` raises.
+    Raises InvalidName, HandlerError for a ``value_type`` that bodies cannot be decoded into, and as
+    :func:`rmqclient.store.open_store`.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Table(Snapshot):
     ) -> None:
         super().__init__(check_topic(topic, reserved=True), {}, value_type)
         self.lost = 0
-        """Messages that were removed before they were read, or are damaged."""
+        """Number of messages that were removed before they were read, or are damaged."""
         self.without_key = 0
-        """Messages that had no key."""
+        """Number of messages without a key."""
         self._on_change = on_change
         self._backend = open_backend(root, create=False)
         self._reader = self._backend.update_reader()
@@ -124,14 +124,14 @@ class Table(Snapshot):
         self._topic_bell = self._backend.topic_bell()
         self._positions: dict[MessageQueue, int] = {}
         self._found_at: dict[str, int] = {}
-        """By key, the place of the value that this look at the queues has brought."""
+        """Key → place of its value, for values of this look at the queues."""
         self._found_before: dict[str, int] = {}
-        """The same of the look before it."""
+        """The same for the look before."""
         self._moved = Condition()
         self._tells_changes = False
         self._closing = False
         self._refusal = ""
-        """Why every later call is refused; empty while the table is usable."""
+        """Reason for which later calls are refused; empty while the table is usable."""
         self._is_forked = False
         self._thread = GuardedThread(target=self._follow, name=f"rmq-table-{topic}")
         fork.register(self)
@@ -161,11 +161,11 @@ class Table(Snapshot):
         return super().__contains__(key)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return keys and values as they are now."""
+        """Return the current keys and values."""
         return self.snapshot().items()
 
     def values(self) -> ValuesView[Any]:
-        """Return the values as they are now."""
+        """Return the current values."""
         return self.snapshot().values()
 
     def stored(self, key: str) -> bytes:
@@ -174,7 +174,7 @@ class Table(Snapshot):
         return super().stored(key)
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of the table as it is now, which does not change."""
+        """Return an immutable copy of the table."""
         self._check_usable()
         return Snapshot(self.topic, self._values.copy(), self.value_type)
 
@@ -186,7 +186,7 @@ class Table(Snapshot):
             return dict(self._positions)
 
     def wait_until_caught_up(self, timeout: Duration | None = None) -> None:
-        """Return when the table knows every message that is in the topic now. Raises TimeoutError, StoreClosed.
+        """Wait until the table has every message that is in the topic now. Raises TimeoutError, StoreClosed.
 
         A handler that calls this first sees every message that was sent before its own.
         """
@@ -195,7 +195,7 @@ class Table(Snapshot):
         self._wait(lambda: all(self._positions.get(queue, 0) >= end for queue, end in ends.items()), timeout, f"{ends}")
 
     def wait_for(self, sent: SendResult, timeout: Duration | None = None) -> None:
-        """Return when the table knows a message that was sent, and so all messages before it in its queue.
+        """Wait until the table has a sent message, and so all messages before it in its queue.
 
         Raises TimeoutError, StoreClosed, and ValueError for a message of another topic, such as one that is delayed.
         """
@@ -223,7 +223,7 @@ class Table(Snapshot):
         self.close()
 
     def leave_to_parent(self) -> None:
-        """Refuse every later call: this is a forked child."""
+        """In a forked child: refuse all later calls."""
         self._is_forked = True
         self._refusal = "this table belongs to the process that this one was forked from: make one in this process"
 
@@ -248,7 +248,7 @@ class Table(Snapshot):
             self._look_until_closed()
         except (StoreClosed, NotInstalled) as error:
             refusal = str(error)
-        except Exception:  # noqa: BLE001 - the threads that wait must be told, whatever the error is
+        except Exception:  # noqa: BLE001 - waiting threads must learn of any error
             _log.exception("the table of %r has failed", self.topic)
             refusal = f"the table of {self.topic!r} has failed, and the log says why"
         with self._moved:
@@ -265,7 +265,7 @@ class Table(Snapshot):
                 has_more = self._look()
             except (StoreClosed, NotInstalled):
                 raise
-            except (QueueError, OSError) as error:  # such as too many open files: the next round tries again
+            except (QueueError, OSError) as error:  # such as too many open files; the next round tries again
                 _log.error("the table of %r cannot be read, trying again: %s", self.topic, error)
                 has_more = False
             if not has_more and not self._closing:
@@ -281,7 +281,7 @@ class Table(Snapshot):
             return []
 
     def _arm(self) -> tuple[Bell, int]:
-        """Ask to be woken by the next message, or by a first queue; return the bell to sleep by and what it heard."""
+        """Arm a bell for the next message, or for the first queue; return the bell and its ``heard``."""
         self._backend.check_usable()
         queues = self._queues()
         if queues:
@@ -289,14 +289,14 @@ class Table(Snapshot):
         return self._topic_bell, self._topic_bell.heard()
 
     def _look(self) -> bool:
-        """Read the queues once, up to their current ends. Returns False if there was nothing new."""
+        """Read the queues once, up to their current ends. Returns False if there were no new messages."""
         ends = self._ends()
         for queue in ends.keys() - self._positions.keys():
             with self._moved:
                 self._positions[queue] = self._backend.span(queue).min_offset
                 self._moved.notify_all()
         new = [queue for queue, end in ends.items() if self._positions[queue] < end]
-        is_only = len(self._queues()) == 1  # asked again: a queue that was made in between may have older messages
+        is_only = len(self._queues()) == 1  # ask again: a queue made meanwhile may have older messages
         for queue in new:
             for updates in self._reader.read(queue, self._positions[queue], ends[queue]):
                 self._take_in(queue, updates, is_only=is_only)
@@ -335,7 +335,7 @@ class Table(Snapshot):
         assert self._on_change is not None
         try:
             self._on_change(keys)
-        except Exception:  # noqa: BLE001 - the table goes on, whatever the application raises
+        except Exception:  # noqa: BLE001 - application code must not end the table
             _log.exception("on_change of the table of %r failed", self.topic)
 
 
