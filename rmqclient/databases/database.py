@@ -99,8 +99,8 @@ def commits_by_itself(connection: Connection) -> bool:
     """Return whether a connection is outside of a transaction and would commit the next statement at once."""
     if isinstance(connection, sqlite3.Connection):
         # Python 3.12 and later have the attribute autocommit for it
-        is_told_to = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
-        return is_told_to and not connection.in_transaction
+        autocommits = connection.isolation_level is None or getattr(connection, "autocommit", None) is True
+        return autocommits and not connection.in_transaction
     return bool(getattr(connection, "autocommit", False)) and _status(connection) == _IDLE
 
 

@@ -29,7 +29,7 @@ from rmqclient.errors import FrameError
 _REPORT: Final = struct.Struct(">q")
 _HEADER: Final = struct.Struct(">qi")
 _CRC: Final = struct.Struct(">I")
-_TOLD: Final = -1
+_END: Final = -1
 """Length of a frame whose offset is the end of the primary's log."""
 
 HEADER_BYTES: Final = _HEADER.size
@@ -53,7 +53,7 @@ class Frame(NamedTuple):
 
     offset: int
     content: bytes
-    is_told: bool = False
+    is_end: bool = False
     """Whether ``offset`` is the end of the primary's log."""
 
 
@@ -76,9 +76,9 @@ class Wire:
         header = _HEADER.pack(offset, len(content))
         return header + _CRC.pack(crc32(content, crc32(header))) + content if self.is_checked else header + content
 
-    def told(self, end: int) -> bytes:
+    def end_frame(self, end: int) -> bytes:
         """Return a frame with the end of the log. Only with checksums."""
-        header = _HEADER.pack(end, _TOLD)
+        header = _HEADER.pack(end, _END)
         return header + _CRC.pack(crc32(header))
 
     def report_reader(self) -> ReportReader:
@@ -135,7 +135,7 @@ class FrameReader:
         self._held += data
         while len(self._held) >= self._header_bytes:
             offset, size = _HEADER.unpack_from(self._held)
-            if not 0 <= size <= MOST_TAKEN_BYTES and not (self._is_checked and size == _TOLD):
+            if not 0 <= size <= MOST_TAKEN_BYTES and not (self._is_checked and size == _END):
                 raise FrameError(f"a frame of {size} bytes at {offset} of the log: 0 to {MOST_TAKEN_BYTES} can be")
             end = self._header_bytes + max(size, 0)
             if len(self._held) < end:
@@ -143,7 +143,7 @@ class FrameReader:
             content = bytes(self._held[self._header_bytes : end])
             self._check(offset, content)
             del self._held[:end]
-            yield Frame(offset, content, is_told=size == _TOLD)
+            yield Frame(offset, content, is_end=size == _END)
 
     def _check(self, offset: int, content: bytes) -> None:
         if self._is_checked:

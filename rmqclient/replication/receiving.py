@@ -104,7 +104,7 @@ class Receiving:
             raise ConnectionResetError("the primary closed the connection")
         primary_end, is_sending = 0, False
         for frame in self._reader.feed(data):
-            if not frame.is_told:
+            if not frame.is_end:
                 self._held += self._joining.take(frame)
             primary_end = max(primary_end, frame.offset + len(frame.content))
             is_sending |= bool(frame.content)

@@ -50,10 +50,10 @@ class Sender:
         store: MessageStore,
         connection: socket.socket,
         name: str,
-        told: Callable[[], None],
+        changed: Callable[[], None],
         strangers: Strangers | None = None,
     ) -> None:
-        """``told`` is called after each report, and when the connection has ended.
+        """``changed`` is called after each report, and when the connection has ended.
 
         ``strangers`` are those of all connections.
         """
@@ -72,7 +72,7 @@ class Sender:
         self._copy = ""
         """The copy id of a follower; empty for a stock replica, and for an observer."""
         self._wire = STOCK
-        self._told = told
+        self._changed = changed
         self._strangers = Strangers() if strangers is None else strangers
         self._sent_to = 0
         self._store = store
@@ -126,13 +126,13 @@ class Sender:
                 _log.warning("replica %s is not served any more: %s", self.name, error)
         finally:
             self._end()
-            self._told()
+            self._changed()
 
     # --- reports --------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
         reader = self._meet()
-        self._told()
+        self._changed()
         while reader is not None and self.is_open:
             data = self._socket.recv(_READ_BYTES)
             if not data:
@@ -140,7 +140,7 @@ class Sender:
                 return
             for end in reader.feed(data):
                 self._take(end)
-            self._told()
+            self._changed()
 
     def _meet(self) -> ReportReader | None:
         """Identify the peer; return a reader of its reports, None if it needs nothing more.
@@ -223,7 +223,7 @@ class Sender:
                 self._socket.sendall(self._wire.frame(offset, content))
                 offset += len(content)
             if is_due and self._wire.is_checked:
-                self._socket.sendall(self._wire.told(self._store.state.published_to))
+                self._socket.sendall(self._wire.end_frame(self._store.state.published_to))
             if is_due or (content and not self._wire.is_checked):
                 said_at = time.monotonic()
             if not content:

@@ -142,8 +142,8 @@ def test_a_replica_of_another_store_is_refused(
 
 
 def test_what_comes_damaged_is_neither_a_report_nor_a_frame_nor_a_hello() -> None:
-    stream = OURS.frame(7, b"abc") + OURS.told(12)
-    assert list(OURS.frame_reader().feed(stream)) == [Frame(7, b"abc"), Frame(12, b"", is_told=True)]
+    stream = OURS.frame(7, b"abc") + OURS.end_frame(12)
+    assert list(OURS.frame_reader().feed(stream)) == [Frame(7, b"abc"), Frame(12, b"", is_end=True)]
     assert OURS.report_reader().feed(OURS.report(7)) == [7]
     for at in range(len(stream)):
         damaged = bytearray(stream)

@@ -59,7 +59,7 @@ class ClusterGrant:
         self.queue = queue
         self.group_queue = group_queue
         self.epoch = 0
-        self._told_in = offsets.life(queue)
+        self._committed_in = offsets.life(queue)
         self.next_offset = offsets.read(queue)
         self.damaged: list[tuple[int, int, int]] = []
         self.expired = 0
@@ -82,7 +82,7 @@ class ClusterGrant:
         self._lock = threading.Lock()
         self._committing = threading.Lock()
         self._committed = self.next_offset
-        self._tellings = 0  # commits sent during the broker's current life
+        self._commits = 0  # commits sent during the broker's current life
         self._ahead: deque[ReceivedMessage] = deque()
         self._ahead_bytes = 0
         self._pulled_to = self.next_offset
@@ -229,11 +229,11 @@ class ClusterGrant:
         If the first offsets of a group in a topic, for several queues, reach a broker at once, it makes a table for
         each of them and keeps only the last one, but answers success to all. [ConsumerOffsetManager.commitOffset]
         """
-        return (offset, life) == (self._committed, self._told_in) and self._tellings != 1
+        return (offset, life) == (self._committed, self._committed_in) and self._commits != 1
 
     def _note(self, offset: int, life: object) -> None:
-        self._tellings = self._tellings + 1 if life == self._told_in else 1
-        self._committed, self._told_in = offset, life
+        self._commits = self._commits + 1 if life == self._committed_in else 1
+        self._committed, self._committed_in = offset, life
 
     def arm(self, lane: int) -> bool:
         """Let arriving messages ring the bell of this lane. True if a message can be taken now."""

@@ -80,5 +80,5 @@ def safely(errand: Errand) -> None:
         errand()
     except (QueueError, OSError) as error:
         _log.warning("%s: %s; it is tried again", type(error).__name__, error)
-    except Exception:  # noqa: BLE001 - the other errands go on
+    except Exception:  # noqa: BLE001 - other errands must continue
         _log.exception("an errand of a consumer failed")

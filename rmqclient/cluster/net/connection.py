@@ -132,12 +132,12 @@ class Connection:
                 raise
         return opaque
 
-    def tell(self, told: Frame) -> None:
+    def tell(self, frame: Frame) -> None:
         """Send a oneway request, or an answer."""
-        if not told.is_response:
-            told.opaque = next(_opaques) & _POSITIVE
-            told.flag |= ONEWAY
-        self._send(encode(told))
+        if not frame.is_response:
+            frame.opaque = next(_opaques) & _POSITIVE
+            frame.flag |= ONEWAY
+        self._send(encode(frame))
 
     def end(self, why: QueueError) -> None:
         """End the connection soon; waiting requests get ``why``. For any thread."""

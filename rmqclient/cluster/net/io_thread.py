@@ -175,7 +175,7 @@ def _safely(call: Callable[..., float | None], *arguments: float) -> float | Non
     try:
         return call(*arguments)
     except Exception:  # noqa: BLE001 - it is logged
-        _log.exception("the I/O thread goes on after an error in %r", call)
+        _log.exception("a call on the I/O thread failed: %r", call)
         return None
 
 

@@ -69,8 +69,8 @@ class BrokerClient:
         settings = dict(
             line.partition("=")[::2] for line in self._ask(RequestCode.GET_BROKER_CONFIG).decode().splitlines()
         )
-        told = fastjson.read(self._runtime_info())
-        table: Mapping[str, Any] = told.get("table", {}) if isinstance(told, dict) else {}
+        answer = fastjson.read(self._runtime_info())
+        table: Mapping[str, Any] = answer.get("table", {}) if isinstance(answer, dict) else {}
         try:
             sizes = [int(settings[name]) for name in _SIZES]
             return LogShape(

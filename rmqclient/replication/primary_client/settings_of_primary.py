@@ -47,7 +47,7 @@ class SettingsOfPrimary:
         self._take_delays()
 
     def _take_topics(self) -> None:
-        told = self._broker.topics().topics
+        answer = self._broker.topics().topics
         self._store.topics.adopt(
             {
                 name: TopicConfig(
@@ -59,7 +59,7 @@ class SettingsOfPrimary:
                     topic.sys_flag,
                     "compact" if (topic.attributes or {}).get("cleanup.policy") == "COMPACTION" else "delete",
                 )
-                for name, topic in told.items()
+                for name, topic in answer.items()
                 if is_name(name)
             }
         )
@@ -85,15 +85,15 @@ class SettingsOfPrimary:
                 slot.seek(offset)
 
     def _take_delays(self) -> None:
-        told = self._broker.delay_offsets().offsets
+        answer = self._broker.delay_offsets().offsets
         with self._store.lock.held(TOPIC_BYTE):
-            if told and config_file.read_delay_offsets(self._store.root) != told:
-                config_file.write_delay_offsets(self._store.root, told)
+            if answer and config_file.read_delay_offsets(self._store.root) != answer:
+                config_file.write_delay_offsets(self._store.root, answer)
 
     def _take_groups(self) -> None:
-        told = self._broker.group_settings()
+        answer = self._broker.group_settings()
         path = self._store.root / _GROUPS_FILE
-        if told != self._groups and told:
+        if answer != self._groups and answer:
             with self._store.lock.held(TOPIC_BYTE):
-                document.write(path, document.render(document.parse(told, path)))
-            self._groups = told
+                document.write(path, document.render(document.parse(answer, path)))
+            self._groups = answer

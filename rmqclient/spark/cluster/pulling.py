@@ -127,9 +127,7 @@ class Pull:
         self._ready: list[_Chunk] = []  # to be requested now
         self._failed: list[_Chunk] = []  # to be requested at their time
         self._under_way: dict[int, _Chunk] = {}  # by the opaque of the request, the oldest first
-        self._arrived: deque[list[_Chunk]] = (
-            deque()
-        )  # their answers are views of buffers
+        self._arrived: deque[list[_Chunk]] = deque()  # their answers are views of buffers
         self._connection: DirectConnection | None = None
         self._buffered = 0
 

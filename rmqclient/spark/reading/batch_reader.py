@@ -28,7 +28,7 @@ class Present(NamedTuple):
 
 
 def present(options: ReadOptions, place: Place) -> Present:
-    """Return what there is now. Raises as :func:`rmqclient.spark.scan.offsets.selected`."""
+    """Return the current offsets. Raises as :func:`rmqclient.spark.scan.offsets.selected`."""
     return Present(place.identity(), offsets.available(place, options.selection))
 
 
@@ -39,7 +39,7 @@ class BatchReader(DataSourceReader):
         self.options = options
         self.schema = schema
         self._there = there
-        """What there was when the DataFrame was made; None: what there is now."""
+        """The offsets when the DataFrame was made; None: the current ones."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the share of each task. Raises as :mod:`rmqclient.spark.scan.offsets`."""

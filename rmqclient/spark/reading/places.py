@@ -1,4 +1,4 @@
-"""Places: opens what a read names, a directory, an archive or a RocketMQ cluster."""
+"""Places: opens the directory, the archive or the RocketMQ cluster of a read."""
 
 # ruff: noqa: PLC0415 - imports inside functions: a read of a directory needs nothing of the cluster
 
@@ -10,7 +10,7 @@ from rmqclient.spark.scan.read_options import ReadOptions
 
 
 def open_place(options: ReadOptions) -> Place:
-    """Return the place that the options name, as it is now, for the driver.
+    """Open the place of a read, for the driver.
 
     Raises as :func:`rmqclient.archive.view.open_view`; for a URL, ValueError and the errors of a cluster.
     """
@@ -18,7 +18,7 @@ def open_place(options: ReadOptions) -> Place:
 
 
 def kept_place(options: ReadOptions) -> Place:
-    """Return the place that the options name, for a task: a worker process of Spark keeps it open for the next task."""
+    """Return the place of a read, for a task; a worker process of Spark keeps it open for the next task."""
     return _cluster(options) if options.is_cluster else kept_store_files(options)
 
 

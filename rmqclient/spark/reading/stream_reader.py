@@ -9,7 +9,7 @@
 - A checkpoint has the identity of the store. If another store stands at its path, reading raises DataLost; with
   ``failOnDataLoss=false`` it is read from its first message on. Checkpoints of older versions do not tell the store.
 - If retention removed messages before they were read, or the store ends below an offset that was read before, reading
-  raises DataLost. With ``failOnDataLoss=false`` reading goes on with the oldest message that exists.
+  raises DataLost. With ``failOnDataLoss=false`` reading continues with the oldest message that exists.
 - ``commitGroup`` copies the progress of the query into the offsets of a group, so that its lag can be watched. The
   query never reads these offsets. Spark reports a finished batch when the next one begins, so the group is one batch
   behind, and stays so after the last batch.
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.available(place, self.options.selection, may_come=True)
 
     def _is_of(self, place: Place, checkpoint: dict[str, Any]) -> bool:
-        """Return whether offsets are of the store that is there now, as far as they tell. Raises DataLost."""
+        """Return whether offsets are of the current store, or have no identity. Raises DataLost."""
         kept, found = store_of(checkpoint), place.identity()
         if kept is None or found is None or kept == found:
             return True
@@ -172,7 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: max(begin.get(queue, 0), end) for queue, end in (begin | ends).items()}
 
     def _not_behind(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """Return ``latest``, but for no queue below ``begin``: Spark would read the difference again."""
+        """Return ``latest``, at least ``begin`` for each queue: otherwise Spark would read the difference again."""
         behind = {queue: offset for queue, offset in begin.items() if latest.get(queue, 0) < offset}
         here = {queue.broker_name for queue in latest}
         away = {queue.broker_name for queue in behind if queue.broker_name} - here

@@ -1,8 +1,8 @@
-"""Worker process: the process of PySpark in which tasks run, one after the other.
+"""Worker process: the process of PySpark in which tasks run, one after another.
 
-PySpark collects garbage after each task [pyspark.daemon]. That looks at every object of all imported libraries, which
-takes longer than a small task. What a task finds when it begins is here to stay, so it is left out of that. Tasks of
-different kinds import different modules, so a task looks whether there are more modules than before.
+PySpark collects garbage after each task [pyspark.daemon]. That visits every object of all imported libraries, which
+takes longer than a small task. Objects from before a task stay anyway, so they are excluded. Tasks of different kinds
+import different modules, so each task checks whether there are more modules than before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark import TaskContext
 
 
 def keep_objects() -> None:
-    """Let the garbage collector pass over what is there now. Does nothing outside of a task, or without new modules."""
+    """Exclude existing objects from garbage collection. Does nothing outside of a task, or without new modules."""
     if TaskContext.get() is not None:
         _keep_objects(len(sys.modules))
 

@@ -16,7 +16,7 @@ _SMALL_TASK_BYTES = 8 << 20
 
 
 def tasks_for(total_bytes: int, options: ReadOptions) -> int:
-    """Return the number of tasks for so many bytes of records."""
+    """Return the number of tasks for ``total_bytes`` of records."""
     by_bytes = -(-total_bytes // options.max_bytes_per_partition)
     by_processors = min(os.cpu_count() or 1, -(-total_bytes // _SMALL_TASK_BYTES))
     return max(by_bytes, by_processors, options.min_partitions)
@@ -29,7 +29,7 @@ def by_queue(
     options: ReadOptions,
     messages: Mapping[MessageQueue, float] | None = None,
 ) -> list[Split]:
-    """Fill one task after the other, up to ``most_bytes`` of records or the most messages of one task.
+    """Fill one task after another, up to ``most_bytes`` of records or the most messages of one task.
 
     ``sizes`` are the mean sizes of a record in each queue, in bytes; 0 if unknown. ``messages`` are the mean numbers of
     messages in one; 1 if not given. A task has one record at least.

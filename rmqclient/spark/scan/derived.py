@@ -56,7 +56,7 @@ class _Places:
         self._next = 0
 
     def of(self, commit_log_offsets: pa.Array, brokers: pa.Array) -> pa.Array:
-        """Return the place of each row among those of its record; a record may go on from the batch before."""
+        """Return the index of each row in its record; a record may continue from the batch before."""
         offsets = commit_log_offsets.to_numpy()
         begins = np.ones(len(offsets), dtype=bool)
         begins[0] = (offsets[0], brokers[0].as_py()) != self._record

@@ -1,4 +1,4 @@
-"""Place: where the messages of a read are, as the driver and its tasks see it.
+"""Place: the interface of the driver and its tasks to the messages of a read.
 
 :class:`rmqclient.spark.files.store_files.StoreFiles` is a store's directory or archive, and
 :class:`rmqclient.spark.cluster.cluster_queues.ClusterQueues` is a RocketMQ cluster.

@@ -35,7 +35,7 @@ def to_json(offsets: Offsets, store: str | None = None) -> Document:
 
 
 def from_json(document: Mapping[str, Any]) -> Offsets:
-    """Return the offsets that the JSON of a checkpoint holds. Raises ValueError if it is no such JSON."""
+    """Return the offsets in the JSON of a checkpoint. Raises ValueError for invalid JSON."""
     found: Offsets = {}
     for topic, broker_name, numbers in by_broker(document):
         if not isinstance(numbers, dict):
@@ -48,13 +48,13 @@ def from_json(document: Mapping[str, Any]) -> Offsets:
 
 
 def store_of(document: Mapping[str, Any]) -> str | None:
-    """Return the identity of the store that the offsets are of; None if the JSON does not tell, as older ones do."""
+    """Return the identity of the offsets' store; None in JSON of older versions, which lack it."""
     found = document.get(STORE)
     return found if isinstance(found, str) else None
 
 
 def by_broker(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield topic, broker name and what the document says of its queues; the name is empty for a store."""
+    """Yield topic, broker name and the values by queue; the name is empty for a store."""
     for topic, inner in document.items():
         if topic == STORE:
             continue

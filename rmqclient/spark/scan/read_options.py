@@ -46,7 +46,7 @@ In a cluster, JSON names the broker of each queue: ``{"orders": {"broker-a": {"0
 ``split=log`` is refused. The group ``consumerGroup`` has no offsets and no members: brokers only look up whether it may
 read, and create it unless they are told not to.
 
-The ``starting...`` options count for a new query only: a restarted stream goes on where its checkpoint says. Options
+The ``starting...`` options count for a new query only: a restarted stream continues at its checkpoint. Options
 that only concern a Kafka broker (``kafka.*`` and some more) are accepted and do nothing.
 """
 

@@ -1,4 +1,4 @@
-"""Record batches: the rows that the kernel collected, as Arrow, and what is done about messages that are lost.
+"""Record batches: the rows that the kernel collected, as Arrow, and the handling of lost messages.
 
 The kernel writes the values of the wanted columns into buffers (store/kernel/arrow/columns.pxi), and Arrow uses these
 buffers without a copy.
@@ -44,7 +44,7 @@ def loss_in_words(queue: MessageQueue, offsets: range, commit_log_offset: int | 
 
 
 def on_lost(options: ReadOptions) -> Callable[[str], None]:
-    """Return what is done with a sentence about lost messages: raise DataLost, or log it and go on."""
+    """Return the handler of a sentence about lost messages: it raises DataLost, or logs the sentence."""
     return _fail if options.fail_on_data_loss else _pass_over
 
 
