@@ -11,7 +11,7 @@ no answer         RequestTimedOut, for this request only; if nothing was receive
                   request probes the peer, and the connection ends if that is not answered either
 peer gone         ConnectionLost for every waiting request
 invalid frames    the same; the connection ends
-peer reads slowly ConnectionFull when too many bytes are unsent
+slow peer         ConnectionFull when too many bytes are unsent
 ================  =====================================================================================
 """
 
