@@ -65,7 +65,7 @@ class Guard:
         self._stamp = self._stamp_now()
         self._look_at = self._clock() + _LOOK_S
         if is_readable_by_others(self._path):
-            _log.warning("access keys %s can be read by every user of this host: make it mode 600", self._path)
+            _log.warning("access keys %s can be read by every user of this host: set its mode to 600", self._path)
 
     def answer(self, request: Request) -> Frame | None:
         """Refuse what is not allowed."""
