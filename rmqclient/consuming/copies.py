@@ -118,8 +118,9 @@ class _Copier:
         self.way.append(value)
         if refused := _why_not(value):
             raise _Refused(refused)
-        is_new_module = isinstance(value, ModuleType) and id(value) not in self._dill.memo
-        if is_new_module and value.__name__ != "__main__":  # of which dill would copy what stands in it
+        is_known = id(value) in self._dill.memo
+        if isinstance(value, ModuleType) and value.__name__ != "__main__" and not is_known:
+            # dill would copy what stands in it
             self._dill.save_reduce(importlib.import_module, (value.__name__,), obj=value)
         else:
             self._save(value, save_persistent_id)
