@@ -63,6 +63,11 @@ class Batch:
         except (TypeError, ValueError) as error:
             raise HandlerError(f"Batch: {error}") from error
 
+    @property
+    def linger_s(self) -> float:
+        """:attr:`linger` in seconds."""
+        return in_seconds("linger", self.linger)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
@@ -148,19 +153,9 @@ class Handler:
             self._check_broadcast()
 
     @property
-    def batch_size(self) -> int:
-        """Most messages of one call; 1 if the function takes one message."""
-        return 1 if self.batch is None else self.batch.size
-
-    @property
     def coroutine_count(self) -> int:
         """Most coroutines of one process, if the function is ``async``."""
         return self.threads * (self.coroutines or DEFAULT_COROUTINES)
-
-    @property
-    def linger_s(self) -> float:
-        """How many seconds a batch waits to become full."""
-        return 0.0 if self.batch is None else in_seconds("linger", self.batch.linger)
 
     @property
     def subscription(self) -> str:

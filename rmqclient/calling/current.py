@@ -29,7 +29,7 @@ FIELDS = ("message_id", "topic", "group", "attempt")
 class Current:
     """What one thread or one coroutine handles now."""
 
-    __slots__ = ("grant", "group", "keeper", "message", "steps")
+    __slots__ = ("given", "grant", "group", "keeper", "steps")
 
     grant: Grant
     """Of the queue that the message came from. Set before the first message."""
@@ -38,10 +38,18 @@ class Current:
         self.group = group
         self.keeper = keeper
         """Makes the steps of messages; None where there are none."""
-        self.message: ReceivedMessage | None = None
-        """Of a batch, its first message. None while no handler runs."""
+        self.given: ReceivedMessage | list[ReceivedMessage] | None = None
+        """The message, or the messages, of the present call. None while no handler runs."""
         self.steps: Steps | None = None
         """Of the message, or of one before it; None if nobody asked."""
+
+    @property
+    def message(self) -> ReceivedMessage | None:
+        """The message, of a batch its first one; None while no handler runs."""
+        given = self.given
+        if isinstance(given, list):
+            return given[0] if given else None
+        return given
 
     def enter(self) -> None:
         """Make this what the running thread or coroutine, and what it starts from now on, handles."""
@@ -84,12 +92,12 @@ def steps_of(message: ReceivedMessage) -> Steps:
     Raises HandlerError for any other message, and as :meth:`rmqclient.steps.keeper.Keeper.steps`.
     """
     current = _current.get()
-    if current is None or current.keeper is None or current.message is None:
+    if current is None or current.keeper is None or (handled := current.message) is None:
         raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
     if current.steps is not None and current.steps.message is message:
         return current.steps
     steps = current.keeper.steps(message, current.grant)
-    if message is not current.message:
+    if message is not handled:
         raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
     current.steps = steps
     return steps

@@ -28,7 +28,7 @@ from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.consuming.retry_topic import RetryTopic
 from rmqclient.consuming.start_position import begin
 from rmqclient.delivery.caller import Callers
-from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.delivery import Delivery, Parts
 from rmqclient.delivery.modes.batch import BatchDelivery
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.key_ordered import KeyOrderedDelivery
@@ -112,16 +112,14 @@ def make_delivery(
     backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig, callers: Callers
 ) -> Delivery[Any]:
     """Return the threads of a handler, in the mode that it asks for."""
+    parts = Parts(backend, handler, membership, config, callers)
     one_by_one = _one_by_one(handler)
     if handler.broadcast:
-        dropped = DroppedFailures(handler.group, handler.retry, membership.client_id)
-        return one_by_one(backend, handler, membership, dropped, config, callers)
+        return one_by_one(parts, DroppedFailures(handler.group, handler.retry, membership.client_id))
     retries = Retries(backend, handler.group, handler.retry, membership.client_id)
     if handler.order is not None:
-        ordered = KeyOrderedDelivery if handler.order == "key" else OrderlyDelivery
-        return ordered(backend, handler, membership, retries, config, callers)
-    concurrent = BatchDelivery if handler.batch is not None else one_by_one
-    return concurrent(backend, handler, membership, retries, config, callers)
+        return KeyOrderedDelivery(parts, retries) if handler.order == "key" else OrderlyDelivery(parts, retries)
+    return (BatchDelivery if handler.batch is not None else one_by_one)(parts, retries)
 
 
 def _one_by_one(handler: Handler) -> type[ConcurrentDelivery]:

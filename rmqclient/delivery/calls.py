@@ -72,6 +72,8 @@ class Calls:
         """Messages that the handler finished and that were acknowledged. Only this thread counts them."""
         self.unfinished: Iterator[ReceivedMessage] = iter(())
         """The messages of its batch that it has not begun. Other threads may take them over."""
+        self.kept: list[ReceivedMessage] = []
+        """Messages of its batch that failed, could not be stored, and so stay in flight."""
         self._relieved: list[ReceivedMessage] = []
         self._relieving = threading.Lock()
         self._begun_at_look = 0
@@ -101,7 +103,7 @@ class Calls:
 
     def rest(self) -> None:
         """Say that no handler runs in this thread any more."""
-        self.current.message = self.current.steps = None
+        self.current.given = self.current.steps = None
         self.running_slot.rest()
         self.running = 0
 

@@ -16,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Generic
+from typing import Any, Generic, NamedTuple
 
 from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.backend.protocols import Backend
@@ -25,8 +25,10 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls, Counters
+from rmqclient.delivery.runner import Runner
 from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
+from rmqclient.message import ReceivedMessage
 from rmqclient.sending.reply import Replier
 from rmqclient.steps.keeper import Keeper
 from rmqclient.store.threads.guarded import GuardedThread
@@ -34,15 +36,30 @@ from rmqclient.tracing.incoming import observed
 from rmqclient.tracing.observers import Observer
 
 
+class Parts(NamedTuple):
+    """What the delivery of one handler is made of."""
+
+    backend: Backend
+    handler: Handler
+    membership: Membership
+    config: ConsumerConfig
+    callers: Callers
+
+
 class Delivery(ABC, Generic[Queue]):
     """The threads of one handler in one process."""
+
+    queue_type: type[Queue]
+    """The process queue of the mode."""
+
+    in_coroutines = False
+    """Whether the calls of an ``async`` handler are awaited in the event loop; otherwise a thread waits for each."""
 
     keeps_order = False
     """Whether a queue goes to another member only when no handler runs with a message of it, without a time limit."""
 
-    def __init__(
-        self, backend: Backend, handler: Handler, membership: Membership, config: ConsumerConfig, callers: Callers
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
+        backend, handler, membership, config, callers = parts
         self._handler = handler
         self._membership = membership
         self._config = config
@@ -56,6 +73,7 @@ class Delivery(ABC, Generic[Queue]):
         """What went wrong so far."""
         self._turns: Turns[Queue] = Turns(membership.bell, self._relief())
         self._acknowledger = Acknowledger(handler.group, self._turns, self.counters)
+        self._runner = Runner(self._turns, self._acknowledger)
         self._suspects = callers.suspects
         self._suspects.add(self)
 
@@ -86,11 +104,12 @@ class Delivery(ABC, Generic[Queue]):
 
     def observe(self, observers: Sequence[Observer]) -> None:
         """Let observers see each call of the handler; before :meth:`start`."""
-        in_batches = self._handler.batch is not None
-        self._call = observed(self._handler, self._call, observers, list if in_batches else lambda given: (given,))
+        self._call = observed(self._handler, self._call, observers, self._messages_of)
 
     def start(self) -> None:
         """Begin to deliver. Raises TableFull, StoreBusy."""
+        if not self.in_coroutines:
+            self._call = self._callers.waiting(self._handler, self._call)
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
             calls.current = Current(self._handler.group, self._keeper)
@@ -102,9 +121,9 @@ class Delivery(ABC, Generic[Queue]):
         for calls in self._calls:
             calls.running_slot.add_up()
 
-    @abstractmethod
     def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> Queue:
         """Return the process queue of this mode for a grant; ``deaths`` as :attr:`ProcessQueue.deaths`."""
+        return self.queue_type(grant, self._config, deaths, self._handler.batch)
 
     def set_queues(self, queues: tuple[Queue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -161,6 +180,10 @@ class Delivery(ABC, Generic[Queue]):
         """
         return min((since for calls in self._calls if (since := calls.running_since(now))), default=0)
 
+    def _messages_of(self, given: Any) -> Sequence[ReceivedMessage]:
+        """Return the messages of what the handler is called with."""
+        return (given,) if self._handler.batch is None else list(given)
+
     def _call_count(self, handler: Handler) -> int:
         """Return how many calls run at the same time."""
         return handler.threads
@@ -183,9 +206,4 @@ class Delivery(ABC, Generic[Queue]):
 
     @abstractmethod
     def _serve(self, calls: Calls) -> None:
-        """Take and handle batches in one thread until :meth:`stop_taking`.
-
-        Say in ``calls.running_slot`` what is about to run before it runs: the ``group_queue`` of the grant with
-        ``serve``, then the message with ``begin``, or a batch with ``begin_batch``; and ``rest`` when nothing runs any
-        more.
-        """
+        """Take batches in one thread until :meth:`stop_taking`, and let the runner handle them."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue, clock
@@ -75,8 +76,11 @@ class ProcessQueue:
         grant: Grant,
         config: ConsumerConfig,
         deaths: Mapping[int, Sequence[Death]] | None = None,
+        batch: Batch | None = None,
     ) -> None:
         self.grant = grant
+        self.batch = batch
+        """How many messages come in one call, and how long they wait for each other; None for one message."""
         self.deaths = dict(deaths or {})
         """By queue offset, the deaths of processes that handled a message before this grant, the last one last."""
         self.is_retry = self.queue.topic.startswith(RETRY_PREFIX)

@@ -16,12 +16,15 @@ import logging
 
 from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.calls import Calls, Counters
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.delivery.runner import Disposition, Hold
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import StepsEnd
+from rmqclient.steps.ends import failures_in
 from rmqclient.store.errors import QueueError
 from rmqclient.store.threads.logs import Log
 
@@ -33,24 +36,46 @@ _SHORTEST_S, _LONGEST_S = 0.01, 30.0
 class Suspension:
     """How the failed messages of one handler are held."""
 
-    def __init__(self, handler: Handler, config: ConsumerConfig, retries: Retries) -> None:
+    def __init__(self, handler: Handler, config: ConsumerConfig, retries: Retries, counters: Counters) -> None:
         self._group = handler.group
         self._policy = handler.retry
-        self._pause_s = config.suspend_ms / 1000
+        self._pause_s = min(max(config.suspend_ms / 1000, _SHORTEST_S), _LONGEST_S)
         self._retries = retries
+        self._counters = counters
 
-    def after(self, messages: list[ReceivedMessage], error: BaseException) -> float:
-        """Return how many seconds the messages of one call wait; 0 when they have become dead letters instead."""
+    def before(self, calls: Calls, queue: ProcessQueue, messages: list[ReceivedMessage]) -> Hold | Disposition | None:
+        """Return None if the messages of one call may be handled.
+
+        They may not if too many attempts ended in deaths, and if one of them cannot be opened.
+        """
+        died = messages[0].delivery_attempt - 1
+        if died > self._policy.max_retries:
+            text = "its process died, or lost the queue, while it handled the message"
+            failure = Failure(attempt=died, error=DEATH, text=text, worker=self._retries.client_id)
+            if not self._bury(messages, failure):
+                return Hold(self._pause_s, messages)
+            self._count_failed(queue, len(messages))
+            return Disposition.BURIED
+        unopened = next((message.unopened for message in messages if message.unopened is not None), None)
+        return None if unopened is None else self.after(calls, queue, messages, unopened)
+
+    def after(
+        self, calls: Calls, queue: ProcessQueue, messages: list[ReceivedMessage], error: BaseException
+    ) -> Hold | Disposition:
+        """Count the failure of one call, and return what follows it."""
         message = messages[0]
         attempt = message.delivery_attempt
-        if isinstance(error, StepsEnd):  # another member goes on with the message
-            return self._clamped(self._pause_s)
+        failed = failures_in(error) * len(messages)
+        calls.running_slot.fail(failed)
+        self._count_failed(queue, failed)
+        if not failed:  # another member goes on with the message
+            return _again(self._pause_s, messages)
         asked = isinstance(error, Suspend)
         if self._policy.outcome(attempt, None if asked or _is_cancelled(error) else error) is Outcome.DEAD_LETTER:
             failure = Failure.raised(error, attempt, self._retries.client_id)
             if self._bury(messages, failure):
-                return 0
-        pause_s = max(error.seconds, _SHORTEST_S) if isinstance(error, Suspend) else self._clamped(self._pause_s)
+                return Disposition.BURIED
+        pause_s = max(error.seconds, _SHORTEST_S) if isinstance(error, Suspend) else self._pause_s
         _log.log(
             logging.INFO if asked else logging.WARNING,
             "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and the "
@@ -59,16 +84,12 @@ class Suspension:
             type(error).__name__, error, pause_s, exc_info=error if attempt == 1 and not asked else None,
             extra=fields_of(message, self._group),
         )  # fmt: skip
-        return pause_s
+        return _again(pause_s, messages)
 
-    def before(self, messages: list[ReceivedMessage]) -> float | None:
-        """Return None if the messages may be handled. If too many attempts ended in deaths, return as :meth:`after`."""
-        died = messages[0].delivery_attempt - 1
-        if died <= self._policy.max_retries:
-            return None
-        text = "its process died, or lost the queue, while it handled the message"
-        failure = Failure(attempt=died, error=DEATH, text=text, worker=self._retries.client_id)
-        return 0 if self._bury(messages, failure) else self._clamped(self._pause_s)
+    def _count_failed(self, queue: ProcessQueue, attempts: int) -> None:
+        """Count attempts before their messages are given back: what failed is never less than the dead letters."""
+        queue.grant.count_failed(attempts)
+        self._counters.add(failed=attempts)
 
     def _bury(self, messages: list[ReceivedMessage], failure: Failure) -> bool:
         """Store the dead letters. False when they cannot be stored: the messages are held, so no message is lost."""
@@ -87,9 +108,9 @@ class Suspension:
         )  # fmt: skip
         return True
 
-    @staticmethod
-    def _clamped(pause_s: float) -> float:
-        return min(max(pause_s, _SHORTEST_S), _LONGEST_S)
+
+def _again(pause_s: float, messages: list[ReceivedMessage]) -> Hold:
+    return Hold(pause_s, [message.redelivered() for message in messages])
 
 
 def _is_cancelled(error: BaseException) -> bool:

@@ -15,26 +15,24 @@ A batch waits ``linger`` to become full, from its first message on; other queues
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import copy_context
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
-from rmqclient.backend.group_protocols import Death, Grant, Membership
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
+from rmqclient.delivery.delivery import Parts
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.modes.send_back import StoresFailures
-from rmqclient.handler import Handler, check_ran
+from rmqclient.delivery.runner import Disposition
+from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import failures_in
-from rmqclient.tracing.incoming import Call, observed
-from rmqclient.tracing.observers import Observer
+
+Errors: TypeAlias = list[tuple[ReceivedMessage, BaseException]]
 
 
 class BatchQueue(ConcurrentQueue):
@@ -43,13 +41,13 @@ class BatchQueue(ConcurrentQueue):
     def __init__(
         self,
         grant: Grant,
-        handler: Handler,
         config: ConsumerConfig,
-        deaths: Mapping[int, Sequence[Death]],
+        deaths: Mapping[int, Sequence[Death]] | None = None,
+        batch: Batch | None = None,
     ) -> None:
-        super().__init__(grant, config, deaths)
-        self._size = 1 if self.is_retry else handler.batch_size
-        self._gathering = Gathering(self, 0.0 if self.is_retry else handler.linger_s)
+        super().__init__(grant, config, deaths, batch)
+        self._size = batch.size if batch is not None and not self.is_retry else 1
+        self._gathering = Gathering(self, batch.linger_s if batch is not None and not self.is_retry else 0.0)
 
     def take(self) -> list[ReceivedMessage]:
         """Return the next batch; a message that runs alone comes as a batch of one."""
@@ -72,75 +70,58 @@ class BatchQueue(ConcurrentQueue):
 class BatchDelivery(ConcurrentDelivery):
     """The threads of one handler in one process, which takes many messages in a call."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        handler: Handler,
-        membership: Membership,
-        failures: StoresFailures,
-        config: ConsumerConfig,
-        callers: Callers,
-    ) -> None:
-        super().__init__(backend, handler, membership, failures, config, callers)
-        self._decode, call = callers.of_batches(handler)
-        self._call_decoded: Call = lambda decoded: call(*decoded)
+    queue_type = BatchQueue
+
+    def __init__(self, parts: Parts, failures: StoresFailures) -> None:
+        super().__init__(parts, failures)
+        self._decode, call = parts.callers.of_batches(parts.handler)
+        self._call = lambda decoded: call(*decoded)
         """Takes the messages of a call and what they were decoded into."""
 
-    def observe(self, observers: Sequence[Observer]) -> None:
-        """Let observers see each call of the handler; before the start."""
-        self._call_decoded = observed(self._handler, self._call_decoded, observers, operator.itemgetter(0))
+    def _messages_of(self, given: Any) -> Sequence[ReceivedMessage]:
+        messages: Sequence[ReceivedMessage] = given[0]
+        return messages
 
-    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> BatchQueue:
-        """Return the process queue of this mode for a grant."""
-        return BatchQueue(grant, self._handler, self._config, deaths)
-
-    def _serve(self, calls: Calls) -> None:
-        call = self._callers.waiting(self._handler, self._call_decoded)
-        self._serve_with(functools.partial(self._handle_batch, call), calls)
-
-    def _handle_batch(
-        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
-    ) -> None:
+    def _handle(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+        undecoded: Errors = []
         queue.enter()
-        calls.running = len(batch)
-        calls.running_slot.serve(queue.grant.group_queue)
-        calls.running_slot.begin_batch(batch)
-        calls.current.grant = queue.grant
-        calls.begun += 1
-        handled = 0
-        kept: list[ReceivedMessage] = []
-        if not (self._turns.stopping or queue.revoked):
-            handled, kept = self._call_with(call, calls, queue, batch)
-        calls.rest()
-        calls.handled += handled
-        self._account(queue, batch, kept)
+        self._runner.run(
+            calls,
+            queue,
+            [batch.copy()],
+            partial(self._decode_and_call, calls, undecoded),
+            calls.running_slot.begin_batch,
+            partial(self._acknowledge, calls, queue, undecoded),
+            partial(self._failed_with, undecoded),
+        )
+        self._account(calls, queue, batch)
 
-    def _call_with(
-        self, call: Callable[[Any], object], calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
-    ) -> tuple[int, list[ReceivedMessage]]:
-        """Return how many messages are acknowledged, and those that failed and could not be stored for their retry."""
-        errors: list[tuple[ReceivedMessage, BaseException]] = []
-        decoded: list[ReceivedMessage] = []
+    def _decode_and_call(self, calls: Calls, undecoded: Errors, batch: list[ReceivedMessage]) -> object:
+        """Call the handler with the messages that can be decoded; take the others out of the batch."""
         bodies: list[object] = []
-        for message in batch:
+        for message in batch.copy():
             try:
                 bodies.append(copy_context().run(self._decode, message))
-                decoded.append(message)
             except Exception as error:  # noqa: BLE001 - whatever a decoder raises
-                errors.append((message, error))
-        handled = 0
-        if bodies:
-            calls.current.message = decoded[0]
-            try:
-                check_ran(copy_context().run(call, (decoded, bodies)))
-                calls.leave_if_forked()
-            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of its batch, too
-                calls.leave_if_forked(error)
-                errors += [(message, error) for message in decoded]
-            else:
-                if self._acknowledger.acknowledge_all(queue, decoded):
-                    handled = len(decoded)
-                else:
-                    self._acknowledger.refused(queue)
-        calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
-        return handled, [message for message, error in errors if not self.send_back.failed(queue, message, error)]
+                batch.remove(message)
+                undecoded.append((message, error))
+        calls.running = len(batch)
+        return self._call((batch, bodies)) if batch else None
+
+    def _acknowledge(
+        self, calls: Calls, queue: ConcurrentQueue, undecoded: Errors, batch: list[ReceivedMessage]
+    ) -> bool:
+        taken = not batch or self._acknowledger.acknowledge_all(queue, batch)
+        if undecoded:
+            self._send_back(calls, queue, undecoded)
+        return taken
+
+    def _failed_with(
+        self,
+        undecoded: Errors,
+        calls: Calls,
+        queue: ConcurrentQueue,
+        messages: list[ReceivedMessage],
+        error: BaseException,
+    ) -> Disposition:
+        return self._send_back(calls, queue, [*undecoded, *((message, error) for message in messages)])

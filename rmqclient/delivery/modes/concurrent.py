@@ -14,50 +14,36 @@ only until an idle thread notices it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Sequence
 from operator import length_hint
-from typing import Any, TypeAlias
+from typing import Any
 
-from rmqclient.backend.group_protocols import Death, Grant, Membership
-from rmqclient.backend.protocols import Backend
-from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
-from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.delivery import Delivery, Parts
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
+from rmqclient.delivery.runner import Disposition
 from rmqclient.delivery.suspects import is_suspect
 from rmqclient.delivery.turns import Relief, Taken
-from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import failures_in
-from rmqclient.store.errors import StoreBusy
 
 _KEPT_S = 0.005
 """A message that has kept its thread for so long lets other threads take over the rest of its batch."""
-
-Handle: TypeAlias = Callable[[Calls, ConcurrentQueue, list[ReceivedMessage]], None]
 
 
 class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     """The threads of one handler in one process. Messages of a queue may be handled out of order and side by side."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        handler: Handler,
-        membership: Membership,
-        failures: StoresFailures,
-        config: ConsumerConfig,
-        callers: Callers,
-    ) -> None:
-        super().__init__(backend, handler, membership, config, callers)
+    queue_type = ConcurrentQueue
+
+    def __init__(self, parts: Parts, failures: StoresFailures) -> None:
+        super().__init__(parts)
         self.siblings: dict[str, ConcurrentDelivery] = {}
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self.pass_on: Callable[[str], bool] = lambda _topic: False
         """Lets another process have the retry topic that has a handler for this topic; tells whether there is one."""
-        self.send_back = SendBack(handler.group, failures, self._acknowledger, self.counters, self._keeper)
+        self.send_back = SendBack(self._handler.group, failures, self._acknowledger, self.counters, self._keeper)
         """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()
@@ -66,10 +52,6 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     def queues(self) -> tuple[ConcurrentQueue, ...]:
         """The queues of the handler's own topic that messages are delivered from."""
         return self._own_queues
-
-    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> ConcurrentQueue:
-        """Return the process queue of this mode for a grant."""
-        return ConcurrentQueue(grant, self._config, deaths)
 
     def set_queues(self, queues: tuple[ConcurrentQueue, ...]) -> None:
         """Deliver from these queues from now on."""
@@ -89,25 +71,22 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         return _Relief(self._calls)
 
     def _serve(self, calls: Calls) -> None:
-        self._serve_with(self._handle, calls)
-
-    def _serve_with(self, handle: Handle, calls: Calls) -> None:
         while (taken := self._turns.take()) is not None:
             queue, batch = taken
             if queue.is_mixed:
-                batch = self._handle_suspects(handle, calls, queue, self._dispatch(queue, batch))
+                batch = self._handle_suspects(calls, queue, self._dispatch(queue, batch))
             if batch:
-                handle(calls, queue, batch)
+                self._handle(calls, queue, batch)
 
     def _handle_suspects(
-        self, handle: Handle, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
+        self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]
     ) -> list[ReceivedMessage]:
         """Run each message that may have killed a process while no other one runs; return the rest."""
         others: list[ReceivedMessage] = []
         for message in batch:
             if is_suspect(queue, message):
                 with self._suspects.alone(lambda: self._turns.stopping or queue.revoked):
-                    handle(calls, queue, [message])
+                    self._handle(calls, queue, [message])
             else:
                 others.append(message)
         return others
@@ -136,50 +115,31 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         return own
 
     def _handle(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
-        turns, call, acknowledge = self._turns, self._call, queue.grant.acknowledge
-        current = calls.current
         calls.queue, calls.unfinished = queue, iter(batch)
-        kept: list[ReceivedMessage] = []
-        handled = 0
-        calls.running = 1
         queue.enter()
-        calls.running_slot.serve(queue.grant.group_queue)
-        current.grant = queue.grant
-        begin = calls.running_slot.begin
-        for message in calls.unfinished:
-            if turns.stopping or queue.revoked:
-                break
-            calls.begun += 1
-            begin(message)
-            current.message = message
-            try:
-                if (result := copy_context().run(call, message)) is not None:
-                    check_ran(result)
-                if calls.is_forked:
-                    calls.leave_if_forked()
-            except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-                calls.leave_if_forked(error)
-                calls.running_slot.fail(failures_in(error))
-                if not self.send_back.failed(queue, message, error):
-                    kept.append(message)
-            else:
-                try:
-                    taken = acknowledge(message)
-                except StoreBusy:
-                    taken = self._acknowledger.acknowledge(queue, message)
-                if taken:
-                    handled += 1
-                else:
-                    self._acknowledger.refused(queue)
-        calls.rest()
-        calls.handled += handled
-        self._account(queue, calls.close_batch(batch), kept)
+        begin, acknowledge = calls.running_slot.begin, queue.grant.acknowledge
+        self._runner.run(calls, queue, calls.unfinished, self._call, begin, acknowledge, self._failed)
+        self._account(calls, queue, calls.close_batch(batch))
 
-    def _account(self, queue: ConcurrentQueue, batch: list[ReceivedMessage], kept: list[ReceivedMessage]) -> None:
-        """Count a batch as over; messages in ``kept`` failed and stay in flight, because they could not be stored."""
-        if kept:
-            batch = [message for message in batch if message not in kept]
+    def _failed(
+        self, calls: Calls, queue: ConcurrentQueue, messages: list[ReceivedMessage], error: BaseException
+    ) -> Disposition:
+        return self._send_back(calls, queue, [(message, error) for message in messages])
+
+    def _send_back(
+        self, calls: Calls, queue: ConcurrentQueue, errors: list[tuple[ReceivedMessage, BaseException]]
+    ) -> Disposition:
+        """Send back the messages of one call, each with its own error."""
+        calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
+        calls.kept += [message for message, error in errors if not self.send_back.failed(queue, message, error)]
+        return Disposition.SENT_BACK
+
+    def _account(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+        """Count a batch as over. Messages that failed and could not be stored stay in flight."""
+        if calls.kept:
+            kept, calls.kept = calls.kept, []
             self.counters.add(failed=len(kept))
+            batch = [message for message in batch if message not in kept]
         queue.leave(batch)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
+from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import clock
 
@@ -25,8 +26,9 @@ class ConcurrentQueue(ProcessQueue):
         grant: Grant,
         config: ConsumerConfig,
         deaths: Mapping[int, Sequence[Death]] | None = None,
+        batch: Batch | None = None,
     ) -> None:
-        super().__init__(grant, config, deaths)
+        super().__init__(grant, config, deaths, batch)
         self._alone: list[tuple[float, int, int, ReceivedMessage]] = []
         self._count = itertools.count()
         self._retry_pause_s = config.local_retry_ms / 1000

@@ -15,19 +15,16 @@ import asyncio
 import queue as queues
 import threading
 
-from rmqclient.backend.group_protocols import Membership
-from rmqclient.backend.protocols import Backend
 from rmqclient.calling.current import Current
-from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
+from rmqclient.delivery.delivery import Parts
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.delivery.suspects import is_suspect
-from rmqclient.handler import Handler, check_ran
+from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import CutShort, failures_in
+from rmqclient.steps.ends import CutShort
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.threads.guarded import GuardedThread, lose
 
@@ -35,17 +32,11 @@ from rmqclient.store.threads.guarded import GuardedThread, lose
 class CoroutineDelivery(ConcurrentDelivery):
     """The coroutines of one handler in one process."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        handler: Handler,
-        membership: Membership,
-        failures: StoresFailures,
-        config: ConsumerConfig,
-        callers: Callers,
-    ) -> None:
+    in_coroutines = True
+
+    def __init__(self, parts: Parts, failures: StoresFailures) -> None:
         self._free: queues.SimpleQueue[Calls] = queues.SimpleQueue()
-        super().__init__(backend, handler, membership, failures, config, callers)
+        super().__init__(parts, failures)
 
     def _call_count(self, handler: Handler) -> int:
         return handler.coroutine_count
@@ -59,11 +50,11 @@ class CoroutineDelivery(ConcurrentDelivery):
     def _take_all(self) -> None:
         for calls in self._calls:
             self._free.put(calls)
-        self._serve_with(self._hand_over, self._calls[0])
+        self._serve(self._calls[0])
         for _ in self._calls:
             self._free.get().running_slot.release()  # when the last coroutine has ended
 
-    def _hand_over(self, _calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
+    def _handle(self, _calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         """Begin a coroutine for each message when there is room; none if the queue is lost, or the consumer ends."""
         if len(batch) == 1 and queue.is_mixed and is_suspect(queue, batch[0]):
             self._hand_over_alone(queue, batch[0])
@@ -113,38 +104,21 @@ class CoroutineDelivery(ConcurrentDelivery):
             lose(f"rmq-{self._handler.group}-coroutine", error)
 
     async def _run_one(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
-        calls.begun += 1
-        calls.running = 1
-        calls.running_slot.serve(queue.grant.group_queue)
-        calls.running_slot.begin(message)
         current = Current(self._handler.group, self._keeper)
-        current.grant, current.message = queue.grant, message
+        current.grant, current.given = queue.grant, message
         current.enter()
-        kept: list[ReceivedMessage] = []
-        try:
-            check_ran(await self._call(message))
-            calls.leave_if_forked()
-        except BaseException as error:  # noqa: BLE001 - the loop would end with SystemExit, and every coroutine with it
-            calls.leave_if_forked(error)
-            if not await self._has_failed(calls, queue, message, self._callers.loop.end_of(error)):
-                kept.append(message)
-        else:
-            if await self._is_acknowledged(queue, message):
-                calls.handled += 1
-            else:
-                self._acknowledger.refused(queue)
-        calls.rest()
-        self._account(queue, [message], kept)
+        await self._runner.run_one(calls, queue, message, self._call, self._is_acknowledged, self._has_failed)
+        self._account(calls, queue, [message])
         self._free.put(calls)
 
     async def _has_failed(
         self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException
-    ) -> bool:
-        """Send the message back; False as :meth:`SendBack.failed`."""
-        calls.running_slot.fail(failures_in(error))
-        if isinstance(error, CutShort):  # the threads of the loop may have no end
-            return self.send_back.failed(queue, message, error)
-        return await asyncio.to_thread(self.send_back.failed, queue, message, error)
+    ) -> None:
+        end = self._callers.loop.end_of(error)
+        if isinstance(end, CutShort):  # the threads of the loop may have no end
+            self._failed(calls, queue, [message], end)
+        else:
+            await asyncio.to_thread(self._failed, calls, queue, [message], end)
 
     async def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
         try:

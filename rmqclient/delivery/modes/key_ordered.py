@@ -32,24 +32,19 @@ messages. A thread that finds work takes only the lock of the lanes, once when i
 from __future__ import annotations
 
 import queue as queues
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
 
-from rmqclient.backend.group_protocols import Death, Grant, Membership
-from rmqclient.backend.protocols import Backend
-from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
-from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.delivery import Delivery, Parts
 from rmqclient.delivery.modes.lanes import KeyOrderedQueue, Lane
+from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.delivery.runner import Disposition, Hold
 from rmqclient.delivery.suspects import is_suspect
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.handler import Handler, check_ran
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import failures_in
-from rmqclient.store.errors import StoreBusy
 
 _LOOK: Final = object()
 """The token: the thread that has it looks for messages."""
@@ -59,24 +54,13 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     """The threads of one handler in one process, which keep the order of each sharding key."""
 
     keeps_order = True
+    queue_type = KeyOrderedQueue
 
-    def __init__(
-        self,
-        backend: Backend,
-        handler: Handler,
-        membership: Membership,
-        retries: Retries,
-        config: ConsumerConfig,
-        callers: Callers,
-    ) -> None:
-        super().__init__(backend, handler, membership, config, callers)
-        self._suspension = Suspension(handler, config, retries)
+    def __init__(self, parts: Parts, retries: Retries) -> None:
+        super().__init__(parts)
+        self._suspension = Suspension(self._handler, self._config, retries, self.counters)
         self._work: queues.SimpleQueue[Lane | object | None] = queues.SimpleQueue()
         self._work.put(_LOOK)
-
-    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> KeyOrderedQueue:
-        """Return the process queue of this mode for a grant."""
-        return KeyOrderedQueue(grant, self._config, deaths)
 
     def stop_taking(self) -> None:
         """Begin no further message; running ones go on."""
@@ -89,21 +73,20 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
         return queue.lanes.running
 
     def _serve(self, calls: Calls) -> None:
-        call = self._callers.waiting(self._handler, self._call)
         while (work := self._work.get()) is not None:
             if not isinstance(work, Lane):
                 self._look()
             elif work.lanes.queue.deaths and is_suspect(work.lanes.queue, work.messages[0]):
-                self._handle_alone(calls, call, work)
+                self._handle_alone(calls, work)
             else:
                 while self._turns.held and not self._turns.stopping and self._turns.wait_while_held():
                     pass
-                self._handle(calls, call, work)
+                self._handle(calls, work)
 
-    def _handle_alone(self, calls: Calls, call: Callable[[Any], object], lane: Lane) -> None:
+    def _handle_alone(self, calls: Calls, lane: Lane) -> None:
         queue = lane.lanes.queue
         with self._suspects.alone(lambda: self._turns.stopping or queue.revoked):
-            self._handle(calls, call, lane)
+            self._handle(calls, lane)
 
     def _look(self) -> None:
         """Take until there is something to do; sleeps with the token, then hands it on behind the work."""
@@ -127,71 +110,36 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
             self._work.put(lane)
         return taken is not None or bool(lanes)
 
-    def _handle(self, calls: Calls, call: Callable[[Any], object], lane: Lane) -> None:
+    def _handle(self, calls: Calls, lane: Lane) -> None:
         """Run a lane until it is empty, or held, or its queue has gone to another member."""
-        lanes, queue, messages = lane.lanes, lane.lanes.queue, lane.messages
-        turns, grant = self._turns, queue.grant
-        begin, acknowledge, current = calls.running_slot.begin, grant.acknowledge, calls.current
-        done = size = 0
-        pause_s: float | None = None
+        queue = lane.lanes.queue
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
-        calls.running = 1
-        calls.running_slot.serve(grant.group_queue)
-        current.grant = grant
-        while grant.valid and not (turns.stopping or queue.revoked):
-            message = messages[0]
-            calls.begun += 1
-            begin(message)
-            current.message = message
-            pause_s = None if message.delivery_attempt == 1 else self._pause_before(grant, message)
-            if pause_s is None:
-                try:
-                    message.check_opened()
-                    if (result := copy_context().run(call, message)) is not None:
-                        check_ran(result)
-                    if calls.is_forked:
-                        calls.leave_if_forked()
-                except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler fails this message, too
-                    pause_s = self._pause_after(calls, grant, message, error)
-                    messages[0] = message.redelivered()
-            if pause_s:
-                break
-            try:
-                if pause_s is None:
-                    taken = acknowledge(message)
-                else:
-                    taken = self._acknowledger.give_back(queue, [message], dead_lettered=True)
-            except StoreBusy:
-                taken = self._acknowledger.acknowledge(queue, message)
-            if not taken:
-                self._acknowledger.refused(queue)
-                break
-            done += 1
-            size += message.size
-            del messages[0]
-            if not messages and lanes.is_over(lane):
-                break
-        calls.rest()
+        begin, acknowledge, failed = partial(self._begin, calls, queue), queue.grant.acknowledge, self._suspension.after
+        hold = self._runner.run(calls, queue, self._next(lane), self._call, begin, acknowledge, failed)
         lane.running = False
-        calls.handled += done
-        queue.count_finished(done, size)
-        if pause_s:
-            lanes.hold(lane, pause_s)
+        if hold is not None:
+            lane.messages[0] = hold.messages[0]
+            lane.lanes.hold(lane, hold.seconds)
             self.wake()
 
-    def _pause_after(self, calls: Calls, grant: Grant, message: ReceivedMessage, error: BaseException) -> float:
-        """Count a failed attempt, and return what :meth:`Suspension.after` says."""
-        calls.leave_if_forked(error)
-        failed = failures_in(error)
-        calls.running_slot.fail(failed)
-        grant.count_failed(failed)
-        self.counters.add(failed=failed)
-        return self._suspension.after([message], error)
+    def _next(self, lane: Lane) -> Iterator[ReceivedMessage]:
+        """Yield the messages of a lane, each when the one before it is finished."""
+        queue, messages = lane.lanes.queue, lane.messages
+        done = size = 0
+        try:
+            while queue.grant.valid:
+                yield messages[0]
+                done += 1
+                size += messages[0].size
+                del messages[0]
+                if not messages and lane.lanes.is_over(lane):
+                    break
+        finally:  # also when the runner stops before the lane is over
+            queue.count_finished(done, size)
 
-    def _pause_before(self, grant: Grant, message: ReceivedMessage) -> float | None:
-        """Return what :meth:`Suspension.before` says. A dead letter is counted as failed before it is given back."""
-        pause_s = self._suspension.before([message])
-        if pause_s == 0:
-            grant.count_failed(1)
-            self.counters.add(failed=1)
-        return pause_s
+    def _begin(self, calls: Calls, queue: ProcessQueue, message: ReceivedMessage) -> Hold | Disposition | None:
+        """Tell what follows instead of the call; None if there is to be one."""
+        calls.running_slot.begin(message)
+        if message.delivery_attempt == 1 and message.unopened is None:
+            return None
+        return self._suspension.before(calls, queue, [message])

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import clock
 
@@ -24,9 +25,10 @@ class KeyOrderedQueue(ProcessQueue):
         self,
         grant: Grant,
         config: ConsumerConfig,
-        deaths: Mapping[int, Sequence[Death]],
+        deaths: Mapping[int, Sequence[Death]] | None = None,
+        batch: Batch | None = None,
     ) -> None:
-        super().__init__(grant, config, deaths)
+        super().__init__(grant, config, deaths, batch)
         self.lanes = Lanes(self)
 
     def held_back(self) -> list[float]:

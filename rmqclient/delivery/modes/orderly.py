@@ -25,23 +25,20 @@ batch comes again as a whole, and becomes dead letters as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from rmqclient.backend.group_protocols import Death, Grant, Membership
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.delivery.caller import Callers
 from rmqclient.delivery.calls import Calls
-from rmqclient.delivery.delivery import Delivery
+from rmqclient.delivery.delivery import Delivery, Parts
 from rmqclient.delivery.modes.gathering import Gathering
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
+from rmqclient.delivery.runner import Disposition, Hold
 from rmqclient.delivery.suspension import Suspension
 from rmqclient.failures.retry import Retries
-from rmqclient.handler import Handler, check_ran
+from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import failures_in
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.threads.logs import Log
@@ -55,15 +52,15 @@ class OrderlyQueue(ProcessQueue):
     def __init__(
         self,
         grant: Grant,
-        handler: Handler,
         config: ConsumerConfig,
-        deaths: Mapping[int, Sequence[Death]],
+        deaths: Mapping[int, Sequence[Death]] | None = None,
+        batch: Batch | None = None,
     ) -> None:
-        super().__init__(grant, config, deaths)
+        super().__init__(grant, config, deaths, batch)
         self.claimed = False
         """Whether a thread has messages of the queue: no other thread takes until that one has finished."""
-        self._size = handler.batch_size
-        self._gathering = Gathering(self, handler.linger_s)
+        self._size = 1 if batch is None else batch.size
+        self._gathering = Gathering(self, 0.0 if batch is None else batch.linger_s)
         self._suspended: list[ReceivedMessage] = []
         self._suspended_until = 0.0
 
@@ -117,100 +114,54 @@ class OrderlyDelivery(Delivery[OrderlyQueue]):
     """The threads of one handler in one process, which keep the order of each queue."""
 
     keeps_order = True
+    queue_type = OrderlyQueue
 
-    def __init__(
-        self,
-        backend: Backend,
-        handler: Handler,
-        membership: Membership,
-        retries: Retries,
-        config: ConsumerConfig,
-        callers: Callers,
-    ) -> None:
-        super().__init__(backend, handler, membership, config, callers)
-        self._suspension = Suspension(handler, config, retries)
-
-    def make_queue(self, grant: Grant, deaths: Mapping[int, Sequence[Death]]) -> OrderlyQueue:
-        """Return the process queue of this mode for a grant."""
-        return OrderlyQueue(grant, self._handler, self._config, deaths)
+    def __init__(self, parts: Parts, retries: Retries) -> None:
+        super().__init__(parts)
+        self._suspension = Suspension(self._handler, self._config, retries, self.counters)
 
     def _serve(self, calls: Calls) -> None:
-        call = self._callers.waiting(self._handler, self._call)
         while (taken := self._turns.take()) is not None:
-            self._handle(calls, call, *taken)
+            self._handle(calls, *taken)
 
-    def _handle(
-        self, calls: Calls, call: Callable[[Any], object], queue: OrderlyQueue, batch: list[ReceivedMessage]
-    ) -> None:
+    def _handle(self, calls: Calls, queue: OrderlyQueue, batch: list[ReceivedMessage]) -> None:
         queue.enter()
-        calls.running = 1
-        calls.running_slot.serve(queue.grant.group_queue)
-        calls.current.grant = queue.grant
-        done = 0
-        for messages in [batch] if self._handler.batch is not None else [[message] for message in batch]:
-            if not self._begin(queue, messages[0]):
-                break
-            calls.begun += 1
-            calls.running_slot.show(messages)
-            calls.current.message = messages[0]
-            pause_s = self._pause_after(call, calls, queue, messages)
-            if pause_s:
-                queue.suspend([message.redelivered() for message in messages] + batch[done + len(messages) :], pause_s)
-                break
-            if not self._is_finished(queue, messages, is_handled=pause_s is None):
-                self._acknowledger.refused(queue)
-                break
-            done += len(messages)
-        calls.rest()
-        calls.handled += done
-        queue.leave(batch[:done])
+        left = batch.copy()
+        hold = self._runner.run(
+            calls,
+            queue,
+            self._next(left),
+            self._call_with,
+            partial(self._begin, calls, queue),
+            partial(self._acknowledger.acknowledge_all, queue),
+            self._suspension.after,
+        )
+        if hold is not None:
+            queue.suspend(hold.messages + left[len(hold.messages) :], hold.seconds)
+        queue.leave(batch[: len(batch) - len(left)])
         queue.claimed = False
         if len(self._calls) > 1:
             self.wake()
 
-    def _is_finished(self, queue: OrderlyQueue, messages: list[ReceivedMessage], *, is_handled: bool) -> bool:
-        if is_handled:
-            return self._acknowledger.acknowledge_all(queue, messages)
-        return self._acknowledger.give_back(queue, messages, dead_lettered=True)
+    def _next(self, left: list[ReceivedMessage]) -> Iterator[list[ReceivedMessage]]:
+        """Yield what one call gets, and take it from ``left`` when it is finished."""
+        size = 1 if self._handler.batch is None else len(left)
+        while left:
+            yield left[:size]
+            del left[:size]
 
-    def _begin(self, queue: OrderlyQueue, message: ReceivedMessage) -> bool:
-        """Count the attempt. False when the queue has gone to another member, or the consumer stops."""
+    def _call_with(self, messages: list[ReceivedMessage]) -> object:
+        return self._call(messages[0] if self._handler.batch is None else messages)
+
+    def _begin(self, calls: Calls, queue: OrderlyQueue, messages: list[ReceivedMessage]) -> Hold | Disposition | None:
+        """Count the attempt, and tell what follows instead of the call; None if there is to be one."""
         while not (self._turns.stopping or queue.revoked):
             try:
-                if queue.grant.begin(message):
-                    return True
+                if queue.grant.begin(messages[0]):
+                    calls.running = len(messages)
+                    calls.running_slot.show(messages)
+                    return self._suspension.before(calls, queue, messages)
                 queue.revoked = True
             except StoreBusy as error:
-                _log.warning("beginning message %d of %s: %s", message.queue_offset, queue.queue, error)
-        return False
-
-    def _pause_after(
-        self, call: Callable[[Any], object], calls: Calls, queue: OrderlyQueue, messages: list[ReceivedMessage]
-    ) -> float | None:
-        """Run the handler. Return None when it has returned, 0 when the messages have become dead letters.
-
-        Otherwise return in how many seconds they come again.
-        """
-        pause_s = self._suspension.before(messages)
-        if pause_s == 0:
-            self._count_failed(queue, len(messages))
-        if pause_s is not None:
-            return pause_s
-        try:
-            for message in messages:
-                message.check_opened()
-            given = messages if self._handler.batch is not None else messages[0]
-            check_ran(copy_context().run(call, given))
-            calls.leave_if_forked()
-        except BaseException as error:  # noqa: BLE001 - sys.exit() in a handler is a failure of this message, too
-            calls.leave_if_forked(error)
-            failed = failures_in(error) * len(messages)
-            calls.running_slot.fail(failed)
-            self._count_failed(queue, failed)
-            return self._suspension.after(messages, error)
-        return None
-
-    def _count_failed(self, queue: OrderlyQueue, attempts: int) -> None:
-        """Count attempts before their messages are given back: what failed is never less than the dead letters."""
-        queue.grant.count_failed(attempts)
-        self.counters.add(failed=attempts)
+                _log.warning("beginning message %d of %s: %s", messages[0].queue_offset, queue.queue, error)
+        return Disposition.LOST

@@ -29,8 +29,8 @@ FAULTS = [
     Fault(
         name="a suspended queue goes on with the next message",
         file="rmqclient/delivery/modes/orderly.py",
-        old="[message.redelivered() for message in messages] + batch[done + len(messages) :]",
-        new="batch[done + len(messages) :] + [message.redelivered() for message in messages]",
+        old="hold.messages + left[len(hold.messages) :]",
+        new="left[len(hold.messages) :] + hold.messages",
         tests="tests/client/consuming/test_ordered.py",
         select="suspends_its_queue",
     ),
@@ -53,9 +53,9 @@ FAULTS = [
     ),
     Fault(
         name="the attempt is not told before the handler runs",
-        file="rmqclient/delivery/modes/concurrent.py",
-        old="            begin(message)\n",
-        new="",
+        file="rmqclient/delivery/runner.py",
+        old="            if (outcome := begin(given)) is None:\n",
+        new="            if (outcome := None) is None:\n",
         tests=ATTEMPTS,
         select="at_once",
     ),

@@ -259,7 +259,9 @@ def test_a_batch_out_of_its_limits_is_refused(size: Any, linger: Any, message: s
 @pytest.mark.parametrize("linger", [0.25, timedelta(milliseconds=250)])
 def test_a_batch_lingers_for_a_timedelta_or_for_seconds(app: App, linger: Duration) -> None:
     app.handler("orders", group="billing", batch=Batch(2, linger))(handle)
-    assert (app.handlers[0].batch_size, app.handlers[0].linger_s) == (2, 0.25)
+    batch = app.handlers[0].batch
+    assert batch is not None
+    assert (batch.size, batch.linger_s) == (2, 0.25)
 
 
 def test_a_handler_whose_order_is_kept_retries_for_ever_unless_it_says_otherwise(app: App) -> None:
