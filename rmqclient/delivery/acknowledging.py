@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -30,33 +29,30 @@ class Acknowledger:
 
     def acknowledge(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
         """Acknowledge one message. False when the queue has gone to another member."""
-        while True:
-            try:
-                return queue.grant.acknowledge(message)
-            except StoreBusy as error:
-                _log.warning("acknowledging message %d of %s: %s", message.queue_offset, queue.queue, error)
-                if self._turns.stopping or queue.revoked:
-                    return False
+        return self._finish(queue, [message], lambda: queue.grant.acknowledge(message))
 
     def acknowledge_all(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
         """Acknowledge the messages of one call under one lock. False when the queue has gone to another member."""
         if len(messages) == 1:
             return self.acknowledge(queue, messages[0])
-        return self._finish_all(queue, messages, queue.grant.acknowledge_offsets)
+        grant = queue.grant
+        return self._finish(queue, messages, lambda: grant.acknowledge_offsets(grant.finish(messages)))
 
     def give_back(self, queue: ProcessQueue, messages: list[ReceivedMessage], *, dead_lettered: bool) -> bool:
         """Acknowledge messages that are stored for their next attempt, or as dead letters; as the others."""
-        give_back = functools.partial(queue.grant.give_back, dead_lettered=dead_lettered)
-        return self._finish_all(queue, messages, give_back)
+        grant = queue.grant
+        return self._finish(
+            queue, messages, lambda: grant.give_back(grant.finish(messages), dead_lettered=dead_lettered)
+        )
 
-    def _finish_all(
-        self, queue: ProcessQueue, messages: list[ReceivedMessage], finish: Callable[[list[int]], bool]
-    ) -> bool:
+    def _finish(self, queue: ProcessQueue, messages: list[ReceivedMessage], finish: Callable[[], bool]) -> bool:
+        """Call ``finish`` until the mutex of the queue is free."""
         while True:
             try:
-                return finish(queue.grant.finish(messages))
+                return finish()
             except StoreBusy as error:
-                _log.warning("acknowledging %d messages of %s: %s", len(messages), queue.queue, error)
+                first, last = messages[0].queue_offset, messages[-1].queue_offset
+                _log.warning("acknowledging message %d to %d of %s: %s", first, last, queue.queue, error)
                 if self._turns.stopping or queue.revoked:
                     return False
 
