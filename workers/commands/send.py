@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -82,11 +83,7 @@ def send(
         raise click.UsageError("give either --delay or --delay-level")
     if sharding_key_from is not None and parts["sharding_key"] is not None:
         raise click.UsageError("give either --sharding-key or --sharding-key-from")
-    names = [name for name, _ in parts["properties"]]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise click.UsageError(
-            f"--property {twice[0]} is given {names.count(twice[0])} times: a property has one value"
-        )
+    _check_parts(parts)
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
     compressed: Any = {"compression": Compression[compress.upper()], "compress_over_bytes": 0} if compress else {}
@@ -117,6 +114,17 @@ def send(
     write(rows, output=output, query=query)
     if given is not None and given.aside:
         raise click.ClickException(f"not sent: {'line' if len(given.aside) == 1 else 'lines'} {given.aside_in_words}")
+
+
+def _check_parts(parts: dict[str, Any]) -> None:
+    """Raise UsageError for a property that is given twice, and UnicodeEncodeError for bytes that are not UTF-8."""
+    for text in (parts["tags"], parts["sharding_key"], *parts["keys"], *chain(*parts["properties"])):
+        (text or "").encode()
+    names = [name for name, _ in parts["properties"]]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise click.UsageError(
+            f"--property {twice[0]} is given {names.count(twice[0])} times: a property has one value"
+        )
 
 
 def _message(topic: str, body: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:

@@ -214,8 +214,12 @@ def rows(result: Result) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "command",
-    [["message", "find", "t", "\udcff"], ["send", "t", "x", "--sharding-key", "\udcff"]],
-    ids=["key", "sharding key"],
+    [
+        ["message", "find", "t", "\udcff"],
+        *(["send", "t", "x", f"--{option}", "\udcff"] for option in ("sharding-key", "tags", "key")),
+        ["send", "t", "x", "--property", "a=\udcff"],
+    ],
+    ids=lambda command: command[-2],
 )
 def test_an_argument_that_is_no_text_is_wrong_usage_and_named(tmp_path: Path, command: list[str]) -> None:
     assert run("topic", "create", "t", "--store", str(tmp_path)).exit_code == 0
