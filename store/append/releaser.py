@@ -27,8 +27,9 @@ class Releaser:
     def __init__(self, state: SharedState, mappings: MappingCache) -> None:
         self._words = state.words
         self._closed = threading.Event()
+        seen = state.words.load32(REMOVED_WORD)  # now, before a file is mapped: the thread may begin much later
         self._thread = GuardedThread(
-            target=_run, args=(state.words, weakref.ref(mappings), self._closed), name="rmq-releaser"
+            target=_run, args=(state.words, seen, weakref.ref(mappings), self._closed), name="rmq-releaser"
         )
 
     def start(self) -> None:
@@ -42,8 +43,7 @@ class Releaser:
         self._thread.join()
 
 
-def _run(words: Words, mappings: weakref.ref[MappingCache], closed: threading.Event) -> None:
-    seen = words.load32(REMOVED_WORD)
+def _run(words: Words, seen: int, mappings: weakref.ref[MappingCache], closed: threading.Event) -> None:
     while not closed.is_set() and mappings() is not None:
         words.wait(REMOVED_WORD, seen, _LONGEST_SLEEP_MS)
         if words.load32(REMOVED_WORD) != seen:

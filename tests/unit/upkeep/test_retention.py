@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient.store import Message, MessageQueue, MessageStore, layout, open_store
+from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings.disk import Usage
@@ -268,6 +270,24 @@ def test_the_space_comes_back_although_another_process_had_the_files_mapped(smal
             assert used_bytes(small_disk) <= wanted
             holder.stdin.close()
             assert holder.wait(10) == 0
+
+
+def test_files_that_are_removed_before_its_thread_begins_are_released(store: MessageStore) -> None:
+    class Mappings:
+        def __init__(self) -> None:
+            self.released = threading.Event()
+
+        def release_removed(self) -> None:
+            self.released.set()
+
+    mappings = Mappings()
+    releaser = Releaser(store.state, mappings)  # type: ignore[arg-type]
+    store.state.words.signal(REMOVED_WORD)
+    releaser.start()
+    try:
+        assert mappings.released.wait(10)
+    finally:
+        releaser.close()
 
 
 def used_bytes(path: Path) -> int:
