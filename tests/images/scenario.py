@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE
 from tests.images.image import Image, draw
 from tests.images.judge import RUNTIME, Judge, materialise, stale_runtime_file
 from tests.images.ledger import Ledger
@@ -143,7 +144,10 @@ class Scenario:
     ) -> list[str]:
         if is_used:
             self._figures.used += 1
-            left = stale if chance.random() < 0.75 else None
+            is_left = (
+                chance.random() < 0.75 and str(STORE_SETTINGS_FILE) in image.files
+            )  # which is on the disk before it
+            left = stale if is_left else None
             return self._judge.open_and_use(image, life.ledger, moment, chance, left)
         twice = chance.random() < 1 / _TWICE_ONE_IN
         self._figures.recovered_twice += twice
