@@ -42,6 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--random-seed", type=int, help="order of the tests, as the header of a run showed it; 0: as they are written"
     )
+    parser.addoption(
+        "--passed", type=Path, help="file of tests that are left out; those that pass in this run are added to it"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,12 +72,18 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
-    """Say in one line what was skipped, and show the seed beside failures as well: a quiet run has no header."""
+    """Say in one line what was skipped, and show the seed beside failures as well: a quiet run has no header.
+
+    What passed goes into the file of ``--passed``.
+    """
     skipped = [reason_of(report) for report in terminalreporter.stats.get("skipped", ())]
     if line := told(skipped):
         terminalreporter.write_line(line)
     if exitstatus == pytest.ExitCode.TESTS_FAILED:
         terminalreporter.write_line(f"--random-seed={config.option.random_seed}")
+    if config.option.passed is not None:
+        passed = {report.nodeid for report in terminalreporter.stats.get("passed", ())}
+        config.option.passed.write_text("".join(f"{name}\n" for name in sorted(passed_before(config) | passed)))
 
 
 def pytest_collection_finish() -> None:
@@ -85,7 +94,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests into the order of the seed, before pytest brings the users of one fixture together."""
+    """Leave out what has passed before, and put the others into the order of the seed.
+
+    That happens before pytest brings the users of one fixture together.
+    """
+    if passed := passed_before(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+        items[:] = [item for item in items if item.nodeid not in passed]
     if seed := config.option.random_seed:
         drawn = random.Random(seed)
         places = {path: drawn.random() for path in sorted({item.path for item in items})}
@@ -104,6 +119,12 @@ def once(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) 
     """Return a function that makes something once, in a directory of its name, for all workers of this run."""
     base = tmp_path_factory.getbasetemp()
     return once_beneath(base.parent if hasattr(pytestconfig, "workerinput") else base)
+
+
+def passed_before(config: pytest.Config) -> set[str]:
+    """Return the names in the file of ``--passed``."""
+    file: Path | None = config.option.passed
+    return set(file.read_text().splitlines()) if file is not None and file.exists() else set()
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
