@@ -211,12 +211,10 @@ class FrameReader:
         frames: list[Frame] = []
         end = len(data)
         skip_taken = self.skip_taken
+        self._wanted = 4
         try:
-            while True:
-                if skip_taken is not None:
-                    at = skip_taken(data, at)
-                self._wanted = 4
-                if end - at < 4:
+            while end - at >= 4:
+                if skip_taken is not None and end - (at := skip_taken(data, at)) < 4:
                     break
                 length = length_of(data, at, self._longest)
                 self._wanted = 8  # the shortest frame, enough to check the header's length before keeping more
@@ -228,6 +226,7 @@ class FrameReader:
                     break
                 frames.append(_frame_of(data, at + 4, at + self._wanted))
                 at += self._wanted
+                self._wanted = 4
         except FrameError as error:
             self.damage, at = error, end
         return frames, at

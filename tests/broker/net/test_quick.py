@@ -15,11 +15,12 @@ class Taking:
     """Answers frames whose body begins with a mark, and notes how often it was asked."""
 
     def __init__(self) -> None:
-        self.taken = 0
+        self.asked = self.taken = 0
         self.clients: set[tuple[Address, Address]] = set()
 
     def take(self, data: bytes, at: int, remote: Address, local: Address) -> tuple[bytes, int]:
         answers = b""
+        self.asked += 1
         self.clients.add((remote, local))
         while len(data) - at >= 8:
             end = at + 4 + int.from_bytes(data[at : at + 4], "big")
@@ -56,6 +57,13 @@ def test_taken_frames_and_others_are_all_answered() -> None:
         assert taking.taken == 40
         ((remote, local),) = taking.clients
         assert (local, remote.host) == (running.address, "127.0.0.1")
+
+
+def test_a_frame_that_is_read_was_offered_once() -> None:
+    taking = Taking()
+    with loopback(echo, quick=taking.take) as running:
+        assert bodies_of(running, [encode(Frame(34, {}, b"read", 1))], 1) == [b"read"]
+    assert taking.asked == 1
 
 
 def test_frames_that_come_byte_by_byte_are_taken_once() -> None:
