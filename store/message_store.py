@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
-from typing import Generic, ParamSpec, Self, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from rmqclient.store import clock, layout
 from rmqclient.store.append.admission import Waits
@@ -20,6 +19,7 @@ from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.append.replicas import Replicas
+from rmqclient.store.closing import Closing
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import (
@@ -123,7 +123,7 @@ def open_store(
     return store
 
 
-class MessageStore:
+class MessageStore(Closing):
     """An open store, for one process. A context manager; use :func:`open_store`."""
 
     def __init__(
@@ -197,14 +197,6 @@ class MessageStore:
         lent = _Lent(function, self.root)
         self._taken_back.append(lent.end)
         return lent
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def check_usable(self) -> None:
         """Raise StoreClosed after :meth:`close` and in a forked child, StoreReplaced when that was found."""

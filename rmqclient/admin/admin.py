@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from rmqclient.admin.infos import (
     CleanInfo,
@@ -22,6 +21,7 @@ from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import (
     InvalidName,
     OffsetOutOfRange,
@@ -41,7 +41,7 @@ Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
 _PERMS = {"rw": READABLE | WRITABLE, "r": READABLE, "w": WRITABLE, "none": 0}
 
 
-class Admin:
+class Admin(Closing):
     """Shows and changes topics and groups of one backend; a context manager.
 
     ``place`` is the directory of a store, an open store, or a backend. A missing store is made only with ``create``.
@@ -54,14 +54,6 @@ class Admin:
     def close(self) -> None:
         """Leave the backend. Closing twice does nothing."""
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- topics ------------------------------------------------------------------------------------
 

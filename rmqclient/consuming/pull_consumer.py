@@ -20,8 +20,6 @@ from __future__ import annotations
 import datetime
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.consuming.messages import From, Messages
@@ -30,6 +28,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.names import check_group
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import OffsetOutOfRange
 from rmqclient.store.numbers import whole
 from rmqclient.tracing.incoming import observed_read
@@ -40,7 +39,7 @@ MOST_OFFSET = 2**63 - 1
 """Most messages of one pull. [pullBatchSize]"""
 
 
-class PullConsumer:
+class PullConsumer(Closing):
     """Reads a store for one group; a context manager, and safe to share between the threads of one process.
 
     ``root`` is the directory of a store, or an open one. Raises InvalidName, and what
@@ -159,11 +158,3 @@ class PullConsumer:
         for observer in self._observers:
             observer.close()
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

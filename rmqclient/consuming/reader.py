@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from rmqclient.message import ReceivedMessage
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import MessageExpired
 from rmqclient.store.log.inner_batch import opened
 from rmqclient.store.log.query import END_OF_TIME
@@ -18,7 +17,7 @@ _READ_AT_ONCE = 1_000
 """Messages of one queue."""
 
 
-class Reader:
+class Reader(Closing):
     """Reads the messages of topics; a context manager. ``place`` names a backend as for a PullConsumer."""
 
     def __init__(self, place: Place) -> None:
@@ -54,14 +53,6 @@ class Reader:
     def close(self) -> None:
         """Leave the backend. Closing twice does nothing."""
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _from(self, queue: MessageQueue, positions: dict[MessageQueue, int]) -> Iterator[ReceivedMessage]:
         span = self._backend.span(queue)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rmqclient.databases.outbox import CLAIMED, NEW, REFUSED, SENT, Row
@@ -38,6 +37,7 @@ from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
 from rmqclient.store import TIMER_TOPIC
 from rmqclient.store.bodies import Compression
+from rmqclient.store.closing import Closing
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.log.query import END_OF_TIME
@@ -81,7 +81,7 @@ class Table(Protocol):
         """Lock the table for this relay; return the function that unlocks it. None if another relay has the lock."""
 
 
-class Relay:
+class Relay(Closing):
     """Sends the messages of an outbox; a context manager. ``connect`` opens a connection for the relay alone.
 
     ``outbox`` is an :class:`rmqclient.Outbox`, or that of a framework (:mod:`rmqclient.frameworks`).
@@ -171,14 +171,6 @@ class Relay:
         self._leave()
         self._producer.close()
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _send_or_log(self) -> int:
         try:

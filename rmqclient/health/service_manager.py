@@ -19,8 +19,9 @@ import contextlib
 import os
 import socket
 import time
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
+
+from rmqclient.store.closing import Closing
 
 _SOCKET: Final = "NOTIFY_SOCKET"
 _WATCHDOG: Final = "WATCHDOG_USEC"
@@ -30,7 +31,7 @@ _WATCHDOG_PART: Final = 4
 """A message in each quarter of the watchdog's time: systemd advises half of it, and a turn of a loop may be late."""
 
 
-class ServiceManager:
+class ServiceManager(Closing):
     """The process that started this one and wants to be told; a context manager.
 
     ``address`` is a path, or a name that begins with ``@`` for a socket without a file; empty tells nobody.
@@ -88,14 +89,6 @@ class ServiceManager:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _tell(self, *lines: str) -> None:
         if self._socket is not None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from rmqclient.admin.workers import workers_of_cluster
 from rmqclient.metrics.families import Family
 from rmqclient.metrics.readings import USUAL, Shown, readings, readings_of_workers
 from rmqclient.metrics.retried import Retried
 from rmqclient.place import scheme_of, shown
+from rmqclient.store.closing import Closing
 from rmqclient.store.observe.sampler import Sampler
 
 _DURATION = "rmq_scrape_duration_seconds"
 
 
-class Source:
+class Source(Closing):
     """Reads one place, the directory of a store or the URL of a cluster; a context manager, for one thread."""
 
     def __init__(self, place: Path | str, shown: Shown = USUAL) -> None:
@@ -39,14 +38,6 @@ class Source:
         if self._sampler is not None:
             return readings(self._sampler.sample(), self._sampler.root, self._shown, self._retried)
         return readings_of_workers(workers_of_cluster(self._place).all(), shown(self._place), self._shown)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the place."""

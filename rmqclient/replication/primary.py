@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final
 
 from rmqclient.errors import CannotListen
 from rmqclient.replication.acks.ack_publisher import AckPublisher
@@ -13,6 +13,7 @@ from rmqclient.replication.acks.connected import Connections
 from rmqclient.replication.returning.fencing import Telling
 from rmqclient.replication.sender import Sender, Strangers
 from rmqclient.store import MessageStore, take_no_signals
+from rmqclient.store.closing import Closing
 from rmqclient.store.settings.replication import ASYNC, Replication
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
@@ -25,7 +26,7 @@ _MOST_REPLICAS: Final = 16
 """Connections served at once, at most. There is no access check: any client of the port can read the whole log."""
 
 
-class Primary:
+class Primary(Closing):
     """The port for replicas of one open store. A context manager; leaving it ends every connection."""
 
     def __init__(self, store: MessageStore, host: str, port: int, replication: Replication = ASYNC) -> None:
@@ -91,12 +92,6 @@ class Primary:
             sender.close()
         self._senders.clear()
         self._store.replicas.end_sending()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _accept(self) -> None:
         take_no_signals()

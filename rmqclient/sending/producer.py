@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, overload
 
 from rmqclient.backend import Backend
 from rmqclient.backend.futures import SendFuture
@@ -32,6 +31,7 @@ from rmqclient.sending.request import Requester, RequestFuture
 from rmqclient.sending.sender import CLOSED, FORKED, CompressingSender
 from rmqclient.store import Durability, MessageQueue, StoreConfig, fork
 from rmqclient.store.bodies import Compression, check_level, compress
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
 from rmqclient.tracing.message_trace import MessageTrace
@@ -39,7 +39,7 @@ from rmqclient.tracing.observers import Observer, observers_of
 from rmqclient.tracing.outgoing import ObservedSender
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages; a context manager, and safe to share between the threads of one process.
 
     ``root`` is the directory of a store, an open store or a backend; a missing store is made. ``group`` names the
@@ -437,14 +437,6 @@ class Producer:
                 for observer in self._observers:
                     observer.close()
                 self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
         """Return the backend's sender with this producer's compressor, observers and middleware around it."""

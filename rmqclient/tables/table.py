@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.updates import Unreadable, Updates
@@ -35,6 +34,7 @@ from rmqclient.message import SendResult
 from rmqclient.names import check_topic
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, fork
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.locks import Condition
@@ -82,7 +82,7 @@ class Snapshot(Mapping[str, Any]):
         return value
 
 
-class Table(Snapshot):
+class Table(Snapshot, Closing):
     """The current value of each key of a topic; a mapping and a context manager, safe for the threads of one process.
 
     ``root`` is the directory of a store, or an open one. ``value_type`` is the type that bodies are decoded into, as
@@ -213,14 +213,6 @@ class Table(Snapshot):
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: refuse all later calls."""

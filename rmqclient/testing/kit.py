@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Self
 
 from rmqclient.app import App
 from rmqclient.calling.hooks import hooks_of
@@ -27,6 +26,7 @@ from rmqclient.names import CRON_GROUP
 from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import HALF_TOPIC, StoreConfig, clock, open_store
+from rmqclient.store.closing import Closing
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 from rmqclient.testing import processes
@@ -52,7 +52,7 @@ _ANSWERED_S = 1.0
 _COUNTED = ("handled", "failed", "dead_lettered")
 
 
-class Kit:
+class Kit(Closing):
     """One store, and the applications that a test tries on it. A context manager.
 
     ``config`` is by default that of the first application that has one, with small files. ``now`` is the time at which
@@ -277,12 +277,6 @@ class Kit:
             self._leave_groups()
         finally:
             self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def _started(self) -> Consumer:
         """Return what handles messages: the workers, or the consumer of this process, which is started first."""

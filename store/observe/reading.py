@@ -14,9 +14,10 @@ import mmap
 import os
 import struct
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rmqclient.store import layout
+from rmqclient.store.closing import Closing
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.observe.config import opened
 from rmqclient.store.observe.observation import Call, Disk, GroupQueue, Observation, Queue, Waits
@@ -69,7 +70,7 @@ class Unreadable(Exception):
     """There is no store, no process has opened it since it was copied here, or another version did."""
 
 
-class Reading:
+class Reading(Closing):
     """A store as it is now; close it, or use it as a context manager. For one thread. Raises Unreadable."""
 
     def __init__(self, root: str) -> None:
@@ -98,12 +99,6 @@ class Reading:
         self._order: list[int] = []
         self._ordered_for: tuple[list[int], int] = [], 0
         self._members: dict[int, MemberInfo] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the files. Closing twice does nothing."""

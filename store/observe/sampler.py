@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rmqclient.store import clock, layout
+from rmqclient.store.closing import Closing
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.reading import settings_of
 from rmqclient.store.observe.observation import Observation
@@ -18,7 +18,7 @@ HISTOGRAM_BOUNDS_S: Final = tuple(bound / 1000 for bound in layout.HANDLING_BOUN
 """Upper bounds of the classes of every histogram."""
 
 
-class Sampler:
+class Sampler(Closing):
     """Observes the store in the directory ``root``; a context manager, for one thread.
 
     It follows when the store is closed and opened anew. :meth:`sample` raises StoreUnusable when the directory holds no
@@ -38,14 +38,6 @@ class Sampler:
         if self._reading is not None:
             self._reading.close()
             self._reading = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _attached(self) -> Reading:
         """Return the runtime file as it is now; the last process that opened the store may have built a new one."""

@@ -16,16 +16,17 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import FrameType
+from typing import Any
 
 from rmqclient.store import fork
+from rmqclient.store.closing import Closing
 
 GROUP_WIDE = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 """Signals that arrive at every process of the group at once: Ctrl-C, a service manager's stop, a closed terminal."""
 
 
-class SignalPipe:
+class SignalPipe(Closing):
     """The read end of a pipe with one byte for each of the wanted signals that arrived. Main thread only.
 
     Makes the pipe at once and changes nothing else until :meth:`install`, which may be called again, when others have
@@ -81,14 +82,6 @@ class SignalPipe:
             signal.signal(number, handler)
         os.close(self._read_fd)
         os.close(self._write_fd)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from rmqclient.errors import BrokerUnreachable
 from rmqclient.remoting import bodies
@@ -18,6 +18,7 @@ from rmqclient.remoting.errors import AnswerError, BodyError, FrameError, error_
 from rmqclient.remoting.frame import FrameReader, encode
 from rmqclient.remoting.table import request
 from rmqclient.replication.addresses import split
+from rmqclient.store.closing import Closing
 from rmqclient.store.settings.store_settings import StoreSettings
 
 TIMEOUT_S: Final = 3.0
@@ -40,7 +41,7 @@ class LogShape(NamedTuple):
     end: int
 
 
-class BrokerClient:
+class BrokerClient(Closing):
     """A connection to a broker, made by the first request. A context manager. For one thread.
 
     Every method raises BrokerUnreachable, AnswerError, BodyError and FrameError.
@@ -51,12 +52,6 @@ class BrokerClient:
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
         self._opaque = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the connection. The next request connects again."""
