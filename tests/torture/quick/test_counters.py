@@ -38,7 +38,8 @@ def test_the_rig_notices_a_message_that_is_counted_by_another_fate(
     monkeypatch.setattr(counters, "by_group", with_one_changed(counters.ORDERED, wrong))
     result = counters.run(7, 1, tmp_path)
     told = [problem.split(":")[0] for problem in result.problems]
-    assert told == [f"{counters.ORDERED} at first"] * 2 + [counters.ORDERED]
+    assert told[:2] == [f"{counters.ORDERED} at first"] * 2
+    assert set(told[2:]) <= {counters.ORDERED}, "attempts that a kill may have cut off can hide it from the failures"
 
 
 @pytest.mark.parametrize("times", [0, 2])
