@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Generic, ParamSpec, TypeVar
 
@@ -23,10 +22,8 @@ from rmqclient.store.closing import Closing
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import (
-    MessageExpired,
     QueueError,
     StoreClosed,
-    StoreCorrupt,
     StoreFull,
     StoreReplaced,
     store_errors,
@@ -34,10 +31,10 @@ from rmqclient.store.errors import (
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
-from rmqclient.store.handles.appenders import QUEUES_OF_WAITING, Appenders
+from rmqclient.store.handles.appenders import Appenders
 from rmqclient.store.handles.grants import Grants
-from rmqclient.store.kernel._kernel import Appender, QueueGrant, ReceivedMessage, RecordReader, TagSet
-from rmqclient.store.log import commit_log, query
+from rmqclient.store.handles.messages import StoredMessages
+from rmqclient.store.kernel._kernel import Appender, QueueGrant, RecordReader, TagSet
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
@@ -144,13 +141,17 @@ class MessageStore(Closing):
         self.index_files = IndexFiles(root, config.index_slots, config.index_entries, self._mappings)
         self.disk = Disk(root, state, config, Unsharing(parts, self.index_files).look)
         self.flusher = Flusher(parts)
-        self._index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
+        self.index = IndexDispatch(state, lock, self.log_files, self.index_files, self.flusher.flush_index)
         self.replicas = Replicas(root, state, lock)
         self._appenders = Appenders(parts, self.disk, self.replicas)
         self.compaction = Compaction(parts)
         self._grants = Grants(parts, self.compaction)
-        self._offsets = ConsumerOffsets(parts, self.groups)
         self._taken_back: list[Callable[[], None]] = []
+        usable = self._lent(self.check_usable)
+        self.messages = StoredMessages(
+            parts, self.index_files, self.index, self.compaction, self._grants.oldest, usable
+        )
+        self._offsets = ConsumerOffsets(parts, self.groups)
         self._wire_waiting()
         self.retention = Retention(
             parts,
@@ -181,16 +182,11 @@ class MessageStore(Closing):
     def _wire_waiting(self) -> None:
         """Make the parts that deliver waiting messages, and the one that sends a message once for a key."""
         parts, oldest, appender = self._parts, self.compaction.oldest, self._lent(self._appender_for_waiting)
-        find, settle, build = (
-            self._lent(self.message_by_id),
-            self._lent(self.settle_appends),
-            self._lent(self.build_index),
-        )
-        wait_until_flushed = self.flusher.wait_until_flushed
+        settle, wait_until_flushed = self._lent(self.settle_appends), self.flusher.wait_until_flushed
         self.schedule = Schedule(parts, oldest, appender)
-        self.timer = Timer(parts, oldest, appender, find, wait_until_flushed)
+        self.timer = Timer(parts, oldest, appender, self.messages.by_id, wait_until_flushed)
         self.transactions = Transactions(parts, self.groups, oldest, appender, wait_until_flushed)
-        self.once = Once(parts, self.index_files, settle=settle, build_index=build)
+        self.once = Once(parts, self.index_files, settle=settle, build_index=self._lent(self.index.catch_up))
 
     def _lent(self, function: Callable[P, T]) -> Callable[P, T]:
         """Return a function for a part of the store, which has it until the store is closed."""
@@ -307,96 +303,6 @@ class MessageStore(Closing):
         self.check_usable()
         return WorkerTable(self.root, self.state, self.lock, self.config.lock_timeout_ms)
 
-    def oldest(self, slot: int) -> int:
-        """Return the queue offset of the oldest message that was not removed, by the slot of its queue."""
-        return self._grants.oldest(slot)
-
-    def read(self, commit_log_offset: int) -> ReceivedMessage:
-        """Return the message at an offset of the commit log. Raises MessageExpired, StoreCorrupt."""
-        self.check_usable()
-        try:
-            return self._limited(commit_log.read(self.log_files, commit_log_offset))
-        except StoreCorrupt:
-            if commit_log_offset >= self.state.min_offset:
-                raise
-        raise MessageExpired(
-            f"the record at {commit_log_offset} was removed: the log begins at {self.state.min_offset} now"
-        )
-
-    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        """Return a message by its place in a queue, below the max offset. Raises MessageExpired, StoreCorrupt."""
-        self.check_usable()
-        if (found := self._compacted_message(queue, queue_offset)) is not None:
-            return found
-        consume_queue = self.consume_queues[queue]
-        if queue_offset >= self.topics.min_offset(queue):
-            try:
-                return self.read(consume_queue.entry(queue_offset).commit_log_offset)
-            except FileNotFoundError:
-                if queue_offset >= self.oldest(self.topics.slot(queue)):
-                    first = consume_queue.first_entry_of(queue_offset)
-                    path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
-                    position = (queue_offset - first) * layout.CONSUME_QUEUE_ENTRY.size
-                    raise StoreCorrupt(path, position, "the file is missing") from None
-        raise MessageExpired(
-            f"message {queue_offset} of {queue} was removed: the queue begins at {self.topics.min_offset(queue)} now"
-        )
-
-    def _compacted_message(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage | None:
-        """Return a message of a compact topic that the log has lost; None when the log may have it."""
-        if not self.topics.is_compact(queue.topic) or queue_offset >= self.compaction.log_low(queue):
-            return None
-        found_at, found, _ = self.compaction.look(queue, queue_offset)
-        if found_at > queue_offset or found is None:
-            raise MessageExpired(f"message {queue_offset} of {queue} was compacted: a later one has its key")
-        return found
-
-    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        """Return a message by its unique id or its offset message id; None when no message has the id.
-
-        Without ``topic`` it searches every topic for a unique id. The unique id of a message in a batch gives that
-        message. It brings the index up to date first: raises StoreFull when there is no room for it, and StoreBusy.
-        """
-        self.check_usable()
-        found = query.by_offset_id(self.log_files, self._published(), message_id)
-        if found is not None and (topic is None or found.topic == topic):
-            return self._limited(found)
-        self.build_index()
-        # Topics of waiting messages come last: a message that was delivered late is found where it was delivered to.
-        topics = sorted(self.topics.topics(), key=QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
-        limit = self.config.max_opened_body_bytes
-        return query.by_unique_key(self.log_files, self.index_files, self._published(), topics, message_id, limit)
-
-    def messages_by_key(
-        self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = query.END_OF_TIME, limit: int = 64
-    ) -> list[ReceivedMessage]:
-        """Return up to ``limit`` messages of a topic that have a key, the newest first.
-
-        They were stored from ``begin_ms`` to ``end_ms``, both included. Damaged messages are passed over. The index is
-        brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
-        """
-        self.check_usable()
-        self.build_index()
-        stored, opened_to = (begin_ms, end_ms), self.config.max_opened_body_bytes
-        found = query.by_key(self.log_files, self.index_files, self._published(), topic, key, stored, opened_to)
-        return list(islice(found, limit))
-
-    def queue_offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Return the queue offset of the first message stored at a time or later; without one, the max offset.
-
-        Raises UnknownTopic.
-        """
-        self.check_usable()
-        known = range(self.topics.min_offset(queue), self.topics.max_offset(queue))
-        if self.topics.is_compact(queue.topic):
-            known = range(max(known.start, self.compaction.log_low(queue)), known.stop)
-        return query.offset_by_time(self.log_files, self.consume_queues[queue], known, timestamp_ms)
-
-    def build_index(self) -> None:
-        """Bring the index up to date. Raises StoreFull, StoreBusy, LimitReached, DiskFailed."""
-        with store_errors(f"{self.index_files.directory} cannot be written"):
-            self._index.catch_up()
-
     def settle_appends(self) -> int:
         """Finish or undo an append whose process died; return the end of the log after that.
 
@@ -404,12 +310,6 @@ class MessageStore(Closing):
         """
         self.check_usable()
         return self._appenders.settle()
-
-    def _limited(self, message: ReceivedMessage) -> ReceivedMessage:
-        return message.limited_to(self.config.max_opened_body_bytes)
-
-    def _published(self) -> range:
-        return range(self.state.min_offset, self.state.published_to)
 
     def persist_offsets(self) -> None:
         """Write ``consumerOffset.json`` from the group-queue table."""
@@ -503,7 +403,7 @@ class MessageStore(Closing):
         if not self.config.message_index:
             return
         try:
-            self._index.catch_up()
+            self.index.catch_up()
         except StoreFull as error:
             _log.warning("%s: the index is not up to date: %s", self.root, error)
         newest = self.index_files.newest()
@@ -524,7 +424,7 @@ class MessageStore(Closing):
             watched("compacting topics", self.compaction.run): _moved(config.compaction.interval_ms),
         }
         if config.message_index:
-            tasks[watched("building the index", self.build_index)] = _INDEX_INTERVAL_MS
+            tasks[watched("building the index", self.index.catch_up)] = _INDEX_INTERVAL_MS
         prepare = watched("making the next file of the log", self._appenders.prepare_next_file)
         if self.is_replica:  # its primary delivers what waits, and checks transactions
             return Housekeeper(self.state, self.lock, tasks, prepare, {}, _nothing, check)

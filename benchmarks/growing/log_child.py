@@ -132,7 +132,7 @@ def search_times(begin: Begin, root: Path, numbers: Sequence[int]) -> Searched:
 
         def find(number: int) -> None:
             queue, offset = _place(number)
-            assert store.queue_offset_by_time(queue, known[number]) <= offset
+            assert store.messages.offset_by_time(queue, known[number]) <= offset
 
         begin()
         return _searched(find, numbers)
@@ -165,7 +165,7 @@ def _place(number: int) -> tuple[MessageQueue, int]:
 
 
 def _stored_ms(store: MessageStore, number: int) -> int:
-    return store.message_at(*_place(number)).store_timestamp
+    return store.messages.at(*_place(number)).store_timestamp
 
 
 def _most_resident_bytes() -> int:

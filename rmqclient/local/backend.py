@@ -114,11 +114,11 @@ class LocalBackend:
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored then or later, or else the max offset."""
-        return self.store.queue_offset_by_time(queue, timestamp_ms)
+        return self.store.messages.offset_by_time(queue, timestamp_ms)
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
         """Return a message by its queue offset. Raises MessageExpired, StoreCorrupt."""
-        return self.store.message_at(queue, queue_offset)
+        return self.store.messages.at(queue, queue_offset)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
         """Return up to ``limit`` messages from ``offset`` on with a wanted tag. Raises UnknownTopic."""
@@ -126,11 +126,11 @@ class LocalBackend:
 
     def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages of a topic that have a key, the newest first. Raises StoreFull, StoreBusy."""
-        return self.store.messages_by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+        return self.store.messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
 
     def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its id, or None; without ``topic`` search every topic. Raises StoreFull, StoreBusy."""
-        return self.store.message_by_id(message_id, topic)
+        return self.store.messages.by_id(message_id, topic)
 
     def settle(self) -> None:
         """Finish or undo the append of a dead process. Raises StoreBusy, StoreCorrupt, LimitReached."""
@@ -139,7 +139,7 @@ class LocalBackend:
     def begin_ms(self) -> int | None:
         """Return the store time of the oldest message, in ms since 1970; None if no older ones were removed."""
         begin = self._usable().state.min_offset
-        return self.store.read(begin).store_timestamp if begin > 0 else None
+        return self.store.messages.read(begin).store_timestamp if begin > 0 else None
 
     def update_reader(self) -> LocalUpdateReader:
         """Return a bulk reader of keys and values for one table."""

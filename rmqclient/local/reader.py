@@ -37,7 +37,7 @@ def read(store: MessageStore, queue: MessageQueue, offset: int, limit: int, want
         except MessageExpired:  # removed meanwhile
             if found:
                 break
-            oldest = max(position + 1, store.oldest(store.topics.slot(queue)))
+            oldest = max(position + 1, store.messages.oldest(queue))
             return PullResult(PullStatus.OFFSET_ILLEGAL, min(oldest, high), store.topics.min_offset(queue), high)
         if message is not None:
             found += [each for each in opened(message) if wanted.matches(each.tags)]
@@ -74,7 +74,7 @@ def _message_at(store: MessageStore, queue: MessageQueue, offset: int, codes: se
         if entry is not None and _low_bits(entry.tags_code) not in codes:
             return None
     try:
-        return store.message_at(queue, offset)
+        return store.messages.at(queue, offset)
     except StoreCorrupt as error:
         _log.error("message %d of %s is damaged; it was stepped over: %s", offset, queue, error)
         return None

@@ -46,7 +46,7 @@ class LocalTransactions:
         """
         self._store.check_usable()
         try:
-            result = self._store.transactions.decide(self._store.read(half.commit_log_offset), commit=commit)
+            result = self._store.transactions.decide(self._store.messages.read(half.commit_log_offset), commit=commit)
         except TransactionDecided:
             self._settle(self._store.state.published_to)
             raise

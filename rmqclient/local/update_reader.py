@@ -140,11 +140,11 @@ class LocalUpdateReader:
     def _read_one(self, queue: MessageQueue, offset: int) -> Updates:
         """Read one message as an object, which raises the precise error."""
         try:
-            message = self._store.message_at(queue, offset)
+            message = self._store.messages.at(queue, offset)
             if (message.queue, message.queue_offset) != (queue, offset):
                 raise StoreCorrupt(self._store.root, message.commit_log_offset, "another message stands there")
         except MessageExpired:
-            oldest = max(offset + 1, self._store.oldest(self._store.topics.slot(queue)))
+            oldest = max(offset + 1, self._store.messages.oldest(queue))
             _log.warning("messages %d to %d of %s were removed before the table had them", offset, oldest - 1, queue)
             return Updates([], [], [], oldest, lost=oldest - offset)
         except StoreCorrupt as error:
@@ -168,7 +168,7 @@ class LocalUpdateReader:
         """Fill in the rows of a record that the kernel did not open. True if it cannot be opened here either."""
         offset = updates.places[number]
         try:
-            said = said_by(self._store.read(offset))
+            said = said_by(self._store.messages.read(offset))
         except (MessageExpired, StoreCorrupt) as error:  # the kernel has just checked it
             said = [(updates.keys[number], Unreadable(str(error)))]
         here = slice(number, number + 1)

@@ -63,7 +63,7 @@ def _in_levels(store: MessageStore) -> Iterator[ReceivedMessage]:
             end = store.topics.max_offset(queue)
         except UnknownTopic:
             continue
-        yield from (store.message_at(queue, offset) for offset in range(store.schedule.next_offset(level), end))
+        yield from (store.messages.at(queue, offset) for offset in range(store.schedule.next_offset(level), end))
 
 
 def _used(store: MessageStore) -> list[str]:

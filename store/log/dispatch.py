@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import StoreCorrupt
+from rmqclient.store.errors import StoreCorrupt, store_errors
 from rmqclient.store.files.file_lock import INDEX_BYTE, LockFile
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.kernel._kernel import Dispatcher, Mapping, index_records
@@ -193,11 +193,15 @@ class IndexDispatch:
         self._now_ms = now_ms
 
     def catch_up(self, *, timeout_s: float = 60.0) -> None:
-        """Index every published record. Raises StoreFull, and StoreBusy if another process holds the lock too long."""
+        """Index every published record.
+
+        Raises StoreFull, LimitReached, DiskFailed, and StoreBusy if another process holds the lock too long.
+        """
         end = self._state.published_to
-        while self._state.indexed_to < end:
-            with self._lock.held(INDEX_BYTE, timeout_s):
-                self._step(end)
+        with store_errors(f"{self._files.directory} cannot be written"):
+            while self._state.indexed_to < end:
+                with self._lock.held(INDEX_BYTE, timeout_s):
+                    self._step(end)
 
     def _step(self, end: int) -> None:
         """Index a part of one commit log file."""

@@ -54,7 +54,7 @@ def test_messages_of_one_key_are_stored_in_the_order_of_the_calls(tmp_path: Path
         with open_store(tmp_path, SYNC) as store, Producer(store) as producer:
             futures = [producer.send_async(Message("orders", b"%d" % number), "key") for number in range(100)]
             results = await asyncio.gather(*futures)
-            assert [store.message_at(each.queue, each.queue_offset).body for each in results] == [
+            assert [store.messages.at(each.queue, each.queue_offset).body for each in results] == [
                 b"%d" % number for number in range(100)
             ]
             assert [each.queue_offset for each in results] == list(range(100))
@@ -66,7 +66,7 @@ def test_messages_of_one_key_are_stored_in_the_order_of_the_calls(tmp_path: Path
 def test_a_body_is_compressed_as_for_any_send(store: MessageStore) -> None:
     with Producer(store, compression=Compression.ZLIB) as producer:
         result = producer.send_async(Message("orders", b"a" * 10_000)).result()
-    found = store.message_at(result.queue, result.queue_offset)
+    found = store.messages.at(result.queue, result.queue_offset)
     assert (len(found.stored_body) < 1_000, found.body) == (True, b"a" * 10_000)
 
 

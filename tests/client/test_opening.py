@@ -143,7 +143,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store.close()
     store.close()
     with pytest.raises(StoreClosed, match="was closed"):
-        store.read(0)
+        store.messages.read(0)
 
 
 def test_an_unknown_topic_is_named(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_hostile_record_names_no_directory_and_the_records_around_it_are_serve
     # When it is opened, then nothing outside was made, nothing was cut, and the good messages are there
     with open_store(root) as store:
         assert store.topics.topics() == ["orders", "payments"]
-        assert store.message_at(MessageQueue("payments", 0), 0).body == b"body"
+        assert store.messages.at(MessageQueue("payments", 0), 0).body == b"body"
         assert store.state.published_to == len(log)
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 

@@ -96,7 +96,7 @@ def test_every_message_is_read_through_its_queue_once_the_store_is_open(golden: 
             queue = MessageQueue(line["topic"], line["queue_id"])
             assert (store.topics.min_offset(queue), store.topics.max_offset(queue)) == (line["begin"], line["end"])
             for number, offset in enumerate(line["commit_log_offsets"], line["begin"]):
-                found, record = store.message_at(queue, number), by_offset[offset]
+                found, record = store.messages.at(queue, number), by_offset[offset]
                 assert found.commit_log_offset == offset
                 assert found.stored_body == b64decode(record["body"])
                 assert found.body == reference.opened(found.stored_body, found.sys_flag)
@@ -241,7 +241,7 @@ def test_a_transaction_that_a_broker_left_pending_is_decided_here(golden: Golden
     def sent() -> list[bytes]:
         queues = store.topics.queues("Transactions")
         places = [(queue, number) for queue in queues for number in range(store.topics.max_offset(queue))]
-        return [store.message_at(*place).body for place in places]
+        return [store.messages.at(*place).body for place in places]
 
     config = StoreConfig(
         commit_log_file_bytes=65_536, consume_queue_file_entries=64, index_slots=64, index_entries=64,

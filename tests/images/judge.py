@@ -138,12 +138,12 @@ class Judge:
             if store.state.published_to < found.end:
                 return [f"published up to {store.state.published_to} instead of {found.end}"]
             for number, known in enumerate(found.records):
-                message = store.message_at(known.queue, known.queue_offset)
+                message = store.messages.at(known.queue, known.queue_offset)
                 if message.record() != known.content:
                     return [f"message {known.queue_offset} of {known.queue} is not record {number} of the log"]
             problems = judge_groups(store, ledger, moment)
             for known in chance.sample(found.records, min(len(found.records), _ASKED_FOR)):
-                by_id = store.message_by_id(known.keys[0], known.queue.topic)
+                by_id = store.messages.by_id(known.keys[0], known.queue.topic)
                 if by_id is None or by_id.record() != known.content:
                     return [f"the record at {known.start} is not found by its unique key"]
                 for key in known.keys[1:]:
@@ -152,7 +152,7 @@ class Judge:
                         for other in reversed(found.records)
                         if other.queue.topic == known.queue.topic and key in other.keys
                     ]
-                    by_key = store.messages_by_key(known.queue.topic, key, limit=1_000)
+                    by_key = store.messages.by_key(known.queue.topic, key, limit=1_000)
                     if [message.commit_log_offset for message in by_key] != expected:
                         return [f"not all records with key {key} of topic {known.queue.topic} are found"]
             topic = chance.choice(ledger.topics.at(moment) or ("returns",))

@@ -108,7 +108,7 @@ class Life:
     def index(self) -> None:
         """Bring the index up to date."""
         self._arm((CrashPoint.INDEX_WRITTEN, CrashPoint.INDEX_FILE_FULL))
-        self._open_store.build_index()
+        self._open_store.index.catch_up()
 
     def consume(self) -> None:
         """Take messages of one queue and acknowledge some of them, not always in order."""

@@ -129,4 +129,4 @@ def all_of(store: MessageStore, consumer: PullConsumer, queue: MessageQueue) -> 
 def bodies(store: MessageStore, topic: str) -> list[bytes]:
     """Return the bodies of queue 0 of a topic."""
     queue = MessageQueue(topic, 0)
-    return [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))]

@@ -132,7 +132,7 @@ def test_every_message_of_a_broker_is_read_through_its_queue(written: Written, t
             queue = MessageQueue(line["topic"], line["queue_id"])
             assert (store.topics.min_offset(queue), store.topics.max_offset(queue)) == (line["begin"], line["end"])
             for number, offset in enumerate(line["commit_log_offsets"], line["begin"]):
-                found, record = store.message_at(queue, number), by_offset[offset]
+                found, record = store.messages.at(queue, number), by_offset[offset]
                 for name in ("topic", "queue_id", "queue_offset", "size", "flag", "sys_flag", "properties"):
                     assert getattr(found, name) == record[name]
                 assert found.commit_log_offset == offset

@@ -28,7 +28,7 @@ def test_each_message_is_counted_once_by_what_became_of_it(handled: Sampler) -> 
 def test_bytes_are_those_of_the_records(handled: Sampler, root: Path) -> None:
     with open_store(root, housekeeping=False) as store:
         sizes = [
-            store.message_at(queue, offset).size
+            store.messages.at(queue, offset).size
             for queue in store.topics.queues("orders")
             for offset in range(store.topics.max_offset(queue))
         ]
@@ -119,7 +119,7 @@ def test_lag_has_an_age_and_a_pause_is_shown(root: Path) -> None:
         with Sampler(root) as sampler:
             (row,) = sampler.sample().group_queues
     with open_store(root, housekeeping=False) as store:
-        stored_ms = store.message_at(sent.queue, 0).store_timestamp
+        stored_ms = store.messages.at(sent.queue, 0).store_timestamp
     assert (row.lag, row.ready, row.in_flight, row.paused, row.owner) == (1, 1, 0, True, None)
     assert row.oldest_stored_ms == row.next_stored_ms == stored_ms
 

@@ -47,6 +47,6 @@ def test_a_remote_member_is_counted_by_its_pulls_commits_and_send_backs(root: Pa
     with open_store(root, housekeeping=False) as store:
         queues = store.topics.queues("orders")
         offsets = [(queue, offset) for queue in queues for offset in range(store.topics.max_offset(queue))]
-        sizes = [store.message_at(queue, offset).size for queue, offset in offsets]
+        sizes = [store.messages.at(queue, offset).size for queue, offset in offsets]
     assert (counted.messages_in, counted.bytes_in) == (SENT, sum(sizes))
     assert found.bytes_out == sum(sizes)

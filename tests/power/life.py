@@ -135,7 +135,7 @@ def send(root: Path, config: StoreConfig, evidence: Evidence, errand: Errand) ->
             _send(producer, evidence, first, count, chance.choice(errand.sizes), chance.choice(TOPICS))
             number += count
             if chance.random() < 0.05:
-                store.build_index()
+                store.index.catch_up()
             time.sleep(chance.uniform(0, errand.pause_s))  # so that flushes fall between sends
 
 
@@ -179,7 +179,7 @@ def look(root: Path, config: StoreConfig, evidence: Evidence, errand: Errand) ->
             evidence.say(f"g {queue.topic} {queue.queue_id} {slot.committed_offset} {ends}")
         producer = Producer(store, config=replace(config, durability=errand.durability))
         _send(producer, evidence, (errand.sender, 0), 1, errand.sizes[0], TOPICS[errand.seed % 2])
-        store.build_index()
+        store.index.catch_up()
         if not errand.close:
             os._exit(0)
 

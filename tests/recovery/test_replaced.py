@@ -113,7 +113,7 @@ def test_offsets_are_not_written_into_the_other_store(tmp_path: Path, how: Calla
         store.persist_schedule,
         store.timer.persist,
         store.flusher.write_checkpoint,
-        store.build_index,
+        store.index.catch_up,
         store.retention.run,
         lambda: store.topics.create("another", 1),
         lambda: store.log_files.remove(0),

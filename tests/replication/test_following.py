@@ -74,7 +74,7 @@ def test_a_replica_has_every_byte_of_the_log_and_goes_on_where_it_was(
 
         # Then the logs are the same, and so are the queues
         assert log_bytes(replica) == log_bytes(primary)
-        assert [replica.message_at(QUEUE, number).body for number in range(350)] == [
+        assert [replica.messages.at(QUEUE, number).body for number in range(350)] == [
             body_of(number, 400) for number in range(350)
         ]
     assert reference.check_store(root) == []

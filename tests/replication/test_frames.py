@@ -72,7 +72,7 @@ def test_the_log_that_a_real_master_sent_is_the_log_of_the_replica(
         assert log_bytes(replica, begin) == sent
         topics = replica.topics
         read = [
-            replica.message_at(q, n)
+            replica.messages.at(q, n)
             for q in topics.all_queues()
             for n in range(topics.min_offset(q), topics.max_offset(q))
         ]

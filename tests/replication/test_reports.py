@@ -75,7 +75,7 @@ def test_a_report_comes_after_the_flush_and_covers_whole_records_only(
     primary: MessageStore, scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a replica whose disk fails to flush three times
-    first = primary.message_at(primary.topics.queues("orders")[0], 0).size
+    first = primary.messages.at(primary.topics.queues("orders")[0], 0).size
     failures = 0
     with open_replica(tmp_path / "replica") as replica:
         flush = replica.flusher.wait_until_flushed

@@ -201,7 +201,7 @@ def test_a_primary_that_lost_power_takes_back_what_its_replica_has_and_begins_an
     root, copy = tmp_path / "primary", tmp_path / "replica"
     store, (host, port) = followed(root, copy, 100)
     content = log_bytes(store)
-    lose_power(store, store.message_at(QUEUE, 30).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 30).commit_log_offset)
 
     # Then nobody opens it, and it is not promoted without a word
     with pytest.raises(StoreUnsettled, match="replica"), Producer(root):
@@ -259,7 +259,7 @@ def test_a_replica_that_has_not_heard_of_its_primarys_newest_epoch_takes_its_pla
     root, copy = tmp_path / "primary", tmp_path / "replica"
     store, (host, port) = followed(root, copy, 90)
     fill(store, 10, first=90)
-    lose_power(store, store.message_at(QUEUE, 99 - lost).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 99 - lost).commit_log_offset)
     with taking_back(root, copy, (host, port)):
         pass
 
@@ -306,7 +306,7 @@ def test_a_replica_that_never_got_a_byte_settles_its_primary_and_a_new_one_does_
             greet(connection, hello_of(replica))
             connection.sendall(OURS.report(0))
             until(lambda: is_followed(root), "the primary knows that it is followed")
-    lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 10).commit_log_offset)
     with pytest.raises(StoreUnsettled):
         open_store(root, SMALL)
 
@@ -343,7 +343,7 @@ def _be_heard(replica: MessageStore, host: str, port: int) -> None:
 @pytest.mark.guarantee("G83")
 def test_a_promoted_store_that_nobody_follows_yet_is_opened_at_once_after_a_power_cut(pair: tuple[Path, Path]) -> None:
     store = open_store(pair[1], SMALL, housekeeping=False)
-    lose_power(store, store.message_at(QUEUE, 130).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 130).commit_log_offset)
     assert len(bodies(pair[1])) >= 120
 
 
@@ -351,7 +351,7 @@ def test_a_promoted_store_that_nobody_follows_yet_is_opened_at_once_after_a_powe
 def test_a_primary_that_goes_on_without_its_replica_is_found_out_by_it(tmp_path: Path) -> None:
     root, copy = tmp_path / "primary", tmp_path / "replica"
     store, (host, _) = followed(root, copy, 20)
-    lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 10).commit_log_offset)
     with pytest.raises(StoreUnsettled):
         open_store(root, SMALL)
     promotion.promote(root, force=True)

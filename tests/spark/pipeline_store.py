@@ -72,7 +72,7 @@ def ship(_: int) -> None:
 def messages_of(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     """Return the messages of a topic, queue by queue."""
     return [
-        store.message_at(queue, offset)
+        store.messages.at(queue, offset)
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.min_offset(queue), store.topics.max_offset(queue))
     ]

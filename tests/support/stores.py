@@ -67,7 +67,7 @@ def begin_transactions(store: MessageStore, count: int, size: int = 60) -> None:
 def first_halves(store: MessageStore) -> list[ReceivedMessage]:
     """Return the half messages as they were stored first, decided or not."""
     known = range(store.topics.max_offset(HALF_QUEUE))
-    return [half for number in known if checks_of(half := store.message_at(HALF_QUEUE, number)) == 0]
+    return [half for number in known if checks_of(half := store.messages.at(HALF_QUEUE, number)) == 0]
 
 
 def in_an_hour() -> int:

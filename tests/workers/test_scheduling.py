@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def sent(supervised: Supervised) -> list[ReceivedMessage]:
     with open_store(supervised.root, create=False, housekeeping=False) as store:
         return [
-            store.message_at(queue, number)
+            store.messages.at(queue, number)
             for queue in store.topics.all_queues()
             for number in range(store.topics.max_offset(queue))
         ]

@@ -123,7 +123,7 @@ class BrokerInfo:
 
     def _earliest_ms(self, begin: int, end: int) -> int:
         try:
-            return int(self._store.read(begin).store_timestamp) if end > begin else -1
+            return int(self._store.messages.read(begin).store_timestamp) if end > begin else -1
         except QueueError:
             return -1
 

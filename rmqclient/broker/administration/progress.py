@@ -69,7 +69,7 @@ class Progress:
         if not 0 <= queue_offset < self._max_offset(queue):
             return 0
         try:
-            return int(self._store.message_at(queue, queue_offset).store_timestamp)
+            return int(self._store.messages.at(queue, queue_offset).store_timestamp)
         except (MessageExpired, StoreCorrupt):
             return -1
 

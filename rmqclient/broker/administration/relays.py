@@ -116,7 +116,7 @@ class Relays:
     def _record(self, request: Request, message_id: str) -> bytes:
         """Return the record of a stored message, by its offset message id."""
         try:
-            found = self._store.read(parse_offset_id(message_id).commit_log_offset)
+            found = self._store.messages.read(parse_offset_id(message_id).commit_log_offset)
         except (LookupError, ValueError) as error:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"message {message_id[:60]!r}: {error}") from None
         request.check_topic(topic_of(found), writes=False)

@@ -108,7 +108,7 @@ class Resets:
             elif fields["timestamp"] == _THE_END:
                 at = high
             else:
-                at = self._store.queue_offset_by_time(queue, fields["timestamp"])
+                at = self._store.messages.offset_by_time(queue, fields["timestamp"])
             before = present.get(queue.queue_id, high)
             targets[queue] = at if fields["isForce"] or at < before or queue.queue_id not in present else before
         return targets

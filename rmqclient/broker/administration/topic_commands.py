@@ -133,7 +133,7 @@ class TopicCommands:
 def stored_at(store: MessageStore, queue: MessageQueue, queue_offset: int) -> int:
     """Return when a message was stored, in ms since 1970; 0 for one that was removed."""
     try:
-        return int(store.message_at(queue, queue_offset).store_timestamp)
+        return int(store.messages.at(queue, queue_offset).store_timestamp)
     except (MessageExpired, StoreCorrupt):
         return 0
 

@@ -45,7 +45,7 @@ class MessageQueries:
         """
         fields = request.fields
         most = _MOST_BY_ID if fields.get("_UNIQUE_KEY_QUERY") else min(fields["maxNum"], _MOST_BY_KEY)
-        found = self._store.messages_by_key(
+        found = self._store.messages.by_key(
             fields["topic"],
             fields["key"],
             begin_ms=fields["beginTimestamp"],
@@ -73,7 +73,7 @@ class MessageQueries:
         offset = request.fields["offset"]
         if 0 <= offset < self._store.state.published_to:
             try:
-                message = self._store.read(offset)
+                message = self._store.messages.read(offset)
             except (MessageExpired, StoreCorrupt):  # no record begins there, or it was removed
                 pass
             else:

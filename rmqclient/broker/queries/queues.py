@@ -66,16 +66,16 @@ class QueueQueries:
         if not span:
             return request.success(offset=span.start)
         if fields.get("boundaryType", "").lower() == "upper":
-            following = self._store.queue_offset_by_time(queue, min(fields["timestamp"], _NEVER - 1) + 1)
+            following = self._store.messages.offset_by_time(queue, min(fields["timestamp"], _NEVER - 1) + 1)
             return request.success(offset=max(following - 1, span.start))
-        return request.success(offset=self._store.queue_offset_by_time(queue, fields["timestamp"]))
+        return request.success(offset=self._store.messages.offset_by_time(queue, fields["timestamp"]))
 
     def earliest_time(self, request: Request) -> Frame:
         """Answer 32: when the oldest message was stored, in ms since 1970; -1 for an empty queue."""
         queue = self._queue(request.fields)
         for offset in self._span(request.fields)[:_MOST_ENTRIES]:
             try:
-                return request.success(timestamp=self._store.message_at(queue, offset).store_timestamp)
+                return request.success(timestamp=self._store.messages.at(queue, offset).store_timestamp)
             except (MessageExpired, StoreCorrupt):  # the next one is the oldest that can be read
                 continue
         return request.success(timestamp=-1)

@@ -15,7 +15,7 @@ def record_at(store: MessageStore, commit_log_offset: int) -> ReceivedMessage | 
     if not store.state.min_offset <= commit_log_offset < store.state.published_to:
         return None
     try:
-        found = store.read(commit_log_offset)
+        found = store.messages.read(commit_log_offset)
         queue = MessageQueue(found.topic, found.queue_id)
         store.topics.slot(queue)
         entry = store.consume_queues[queue].entry_or_none(found.queue_offset)

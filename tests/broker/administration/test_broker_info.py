@@ -27,7 +27,7 @@ def test_the_figures_are_those_of_the_store(client: Asking) -> None:
     assert told["msgPutTotalTodayNow"] == "5"
     assert told["commitLogMaxOffset"] == str(state.published_to)
     assert (told["brokerVersion"], told["brokerVersionDesc"]) == ("407", "V4_9_7")
-    assert int(told["earliestMessageTimeStamp"]) == client.broker.store.read(0).store_timestamp
+    assert int(told["earliestMessageTimeStamp"]) == client.broker.store.messages.read(0).store_timestamp
     assert 0 <= float(told["commitLogDiskRatio"]) <= 1
     assert float(told["putTps"].split()[0]) > 0
     assert told["getTransferedTps"] == told["getTransferredTps"] == "0.0 0.0 0.0"

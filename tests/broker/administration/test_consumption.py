@@ -41,7 +41,7 @@ def client(tmp_path: Path) -> Iterator[Asking]:
 def test_every_queue_that_consumers_see_is_told_with_the_time_of_the_last_finished_message(client: Asking) -> None:
     stats = ConsumeStats.decode(client.ask(RequestCode.GET_CONSUME_STATS, consumerGroup="readers").body)
     first, second = (stats.queues[MessageQueue("orders", number, "broker-a")] for number in range(2))
-    finished = client.broker.store.message_at(MessageQueue("orders", 0), 1)
+    finished = client.broker.store.messages.at(MessageQueue("orders", 0), 1)
     assert (first.broker_offset, first.consumer_offset) == (3, 2)
     assert first.last_timestamp == finished.store_timestamp
     assert (second.broker_offset, second.consumer_offset, second.last_timestamp) == (3, 0, 0)
@@ -94,7 +94,7 @@ def test_groups_of_a_topic_are_those_with_offsets_and_those_that_are_online(clie
 def test_times_of_each_queue_are_told(client: Asking) -> None:
     answer = client.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="orders", group="readers")
     spans = {span.queue.queue_id: span for span in ConsumeTimeSpans.decode(answer.body).spans}
-    times = [client.broker.store.message_at(MessageQueue("orders", 0), at).store_timestamp for at in range(3)]
+    times = [client.broker.store.messages.at(MessageQueue("orders", 0), at).store_timestamp for at in range(3)]
     assert (spans[0].min_timestamp, spans[0].consume_timestamp, spans[0].max_timestamp) == tuple(times)
     assert spans[0].delay_ms >= 0
     assert client.ask(RequestCode.QUERY_CONSUME_TIME_SPAN, topic="nope", group="readers").code == 17

@@ -118,7 +118,7 @@ def test_a_message_is_given_to_a_consumer_as_it_stands_in_the_log(client: Asking
     peer.reply = Frame(0, body=b'{"consumeResult":"CR_SUCCESS"}', flag=1)
     with Producer(client.broker.store.root) as producer:
         sent = producer.send(Message(topic="orders", body=b"content"))
-    message_id = client.broker.store.message_at(sent.queue, sent.queue_offset).offset_message_id
+    message_id = client.broker.store.messages.at(sent.queue, sent.queue_offset).offset_message_id
     answer = client.ask(
         RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="readers", clientId="java@1", msgId=message_id
     )

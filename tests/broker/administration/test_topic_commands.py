@@ -36,7 +36,7 @@ def test_queues_show_what_they_hold_and_when_the_last_message_came(client: Askin
     with Producer(client.broker.store.root) as producer:
         for _ in range(3):
             producer.send(Message(topic="orders", body=b"x"))
-    stored = client.broker.store.message_at(MessageQueue("orders", 0), 2).store_timestamp
+    stored = client.broker.store.messages.at(MessageQueue("orders", 0), 2).store_timestamp
     stats = TopicStats.decode(client.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="orders").body)
     (told,) = stats.queues.values()
     assert (told.min_offset, told.max_offset, told.last_update_timestamp) == (0, 3, stored)

@@ -81,7 +81,7 @@ def test_the_offset_message_id_has_the_address_by_which_the_client_came(
     assert result.offset_message_id is not None
     found = parse_offset_id(result.offset_message_id)
     assert (found.address, found.commit_log_offset) == ("192.168.0.7:9876", result.commit_log_offset)
-    assert store.message_at(MessageQueue(TOPIC, 0), 1).offset_message_id == result.offset_message_id
+    assert store.messages.at(MessageQueue(TOPIC, 0), 1).offset_message_id == result.offset_message_id
 
 
 @pytest.mark.parametrize(("client", "server"), [(CLIENT_6, SERVER_6), (CLIENT_6, SERVER), (CLIENT, SERVER_6)])
@@ -103,7 +103,7 @@ def test_a_message_without_an_id_gets_one(store: MessageStore, appender: Appende
     result = send(appender, properties="WAIT\x01true")
     (record,) = records_of(store)
     assert record.property_map == {"WAIT": "true", "UNIQ_KEY": result.message_id}
-    assert store.message_by_id(result.message_id, TOPIC) is not None
+    assert store.messages.by_id(result.message_id, TOPIC) is not None
 
 
 def test_no_properties_at_all_are_enough(store: MessageStore, appender: Appender) -> None:
@@ -221,14 +221,14 @@ def test_a_level_above_the_last_one_means_the_last_one(appender: Appender) -> No
 def test_a_message_with_a_time_waits_in_the_timer(store: MessageStore, appender: Appender) -> None:
     result = send(appender, due_ms=2_000_000_000_000)
     assert result.queue == MessageQueue(TIMER_TOPIC, 0)
-    assert store.read(result.commit_log_offset).tags_code == 2_000_000_000_000
+    assert store.messages.read(result.commit_log_offset).tags_code == 2_000_000_000_000
 
 
 def test_a_half_message_waits_for_its_decision(store: MessageStore, appender: Appender) -> None:
     result = send(appender, properties=f"TRAN_MSG\x01true\x02PGROUP\x01payers\x02{TEXT}", sys_flag=0x4, half=True)
     assert (result.queue, result.queue_offset) == (MessageQueue(HALF_TOPIC, 0), 0)
 
-    half = store.read(result.commit_log_offset)
+    half = store.messages.read(result.commit_log_offset)
     assert (half.sys_flag, half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == (0, TOPIC, "0")
     assert half.properties["PGROUP"] == "payers"
     assert half.offset_message_id == result.offset_message_id

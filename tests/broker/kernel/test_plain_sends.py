@@ -113,7 +113,7 @@ def check(store: MessageStore, frame: Frame, answer: bytes) -> None:
     """Compare the record and the answer of a plain send with what the table says that its frame means."""
     fields = request_fields(frame)
     queue = MessageQueue(fields["topic"], fields["queueId"])
-    message = store.message_at(queue, store.topics.max_offset(queue) - 1)
+    message = store.messages.at(queue, store.topics.max_offset(queue) - 1)
     properties = dict(pair.split("\x01", 1) for pair in fields.get("properties", "").split("\x02") if pair)
     properties.pop("WAIT", None)
     expected = {**properties, "CLUSTER": "DefaultCluster", **TAIL}

@@ -68,7 +68,7 @@ def test_records_are_read_as_they_stand(store: MessageStore, appender: Appender,
     messages, next_offset, status = read(reader, 10)
     assert [message.queue_offset for message in messages] == list(range(10, 42))
     assert (next_offset, status) == (42, ReadStatus.FOUND)
-    assert [m.record() for m in messages] == [store.message_at(QUEUE, n).record() for n in range(10, 42)]
+    assert [m.record() for m in messages] == [store.messages.at(QUEUE, n).record() for n in range(10, 42)]
 
 
 def test_a_limit_of_bytes_holds_from_the_second_record_on(appender: Appender, reader: RecordReader) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_record_is_stepped_over_and_noted(
     store: MessageStore, appender: Appender, reader: RecordReader
 ) -> None:
     fill(appender, 5)
-    begin = store.message_at(QUEUE, 2).commit_log_offset
+    begin = store.messages.at(QUEUE, 2).commit_log_offset
     memoryview(store.log_files.mapping(0))[begin + 100] ^= 0xFF
 
     messages, next_offset, _ = read(reader, 0)
@@ -189,7 +189,7 @@ def test_removed_messages_are_told_of_before_those_that_are_there(
     read(reader, 0)
     store.flusher.flush_thorough()
     force(store)
-    low = store.oldest(store.topics.slot(QUEUE))
+    low = store.messages.oldest(QUEUE)
     assert low > 50
     assert read(reader, 0)[1:] == (low, ReadStatus.REMOVED)
     assert read(reader, low - 1)[1:] == (low, ReadStatus.REMOVED)

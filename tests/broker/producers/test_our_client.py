@@ -33,7 +33,7 @@ def messages(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     if topic not in store.topics:
         return []
     queues = store.topics.queues(topic)
-    return [store.message_at(queue, at) for queue in queues for at in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, at) for queue in queues for at in range(store.topics.max_offset(queue))]
 
 
 def test_what_is_sent_over_the_network_stands_in_the_directory(server: Server, store: MessageStore) -> None:

@@ -85,7 +85,7 @@ def test_a_producer_is_asked_and_its_answer_decides(server: Server, store: Messa
         while (answer := caller.receive()).code == RequestCode.CHECK_TRANSACTION_STATE:
             pass  # the next round came before the answer
         assert answer.code == 0
-    (found,) = [store.message_at(store.topics.queues("orders")[3], 0)]
+    (found,) = [store.messages.at(store.topics.queues("orders")[3], 0)]
     assert (found.body, found.message_id) == (b"hello", UNIQ_KEY)
     assert store.transactions.pending() == []
 

@@ -187,7 +187,7 @@ def test_a_remote_handler_answers_a_local_requester(server: Server) -> None:
 def stored_in(root: Path, topic: str) -> list[ReceivedMessage]:
     with open_store(root) as store:
         queues = store.topics.queues(topic)
-        return [store.message_at(queue, at) for queue in queues for at in range(store.topics.max_offset(queue))]
+        return [store.messages.at(queue, at) for queue in queues for at in range(store.topics.max_offset(queue))]
 
 
 def test_our_own_client_asks_over_the_network_and_a_local_handler_answers(server: Server) -> None:

@@ -99,7 +99,7 @@ def test_records_name_the_address_by_which_the_client_came_in(room: PullRoom) ->
 
 def test_a_damaged_record_is_stepped_over(room: PullRoom) -> None:
     room.send("a", "b", "c")
-    at = room.store.message_at(QUEUE, 1).commit_log_offset
+    at = room.store.messages.at(QUEUE, 1).commit_log_offset
     memoryview(room.store.log_files.mapping(0))[at + 100 : at + 104] = b"????"
     assert numbers_in(room.pull_now(0)) == [0, 2]
 

@@ -48,7 +48,7 @@ def of_queue(client: Asking, code: RequestCode, topic: str = TOPIC, **fields: An
 
 
 def stored(client: Asking, number: int) -> ReceivedMessage:
-    return client.broker.store.message_at(MessageQueue(TOPIC, 0), number)
+    return client.broker.store.messages.at(MessageQueue(TOPIC, 0), number)
 
 
 def test_messages_are_found_by_a_key_the_oldest_first(client: Asking) -> None:

@@ -95,7 +95,7 @@ def last_record(store: MessageStore, frame: Frame) -> tuple[object, ...] | None:
         return None
     if end == store.topics.min_offset(queue):
         return None
-    message = store.message_at(queue, end - 1)
+    message = store.messages.at(queue, end - 1)
     kept = {
         name: value
         for name, value in message.properties.items()

@@ -49,7 +49,7 @@ def send_of(
 def read(client: Asking, answer: Frame) -> ReceivedMessage:
     """Return the message that an answer names."""
     assert answer.code == 0, answer.remark
-    return client.broker.store.read(parse_offset_id(answer.fields["msgId"].split(",")[0]).commit_log_offset)
+    return client.broker.store.messages.read(parse_offset_id(answer.fields["msgId"].split(",")[0]).commit_log_offset)
 
 
 def messages(client: Asking, topic: str) -> list[ReceivedMessage]:
@@ -58,7 +58,7 @@ def messages(client: Asking, topic: str) -> list[ReceivedMessage]:
     if topic not in topics:
         return []
     return [
-        client.broker.store.message_at(queue, offset)
+        client.broker.store.messages.at(queue, offset)
         for queue in topics.queues(topic)
         for offset in range(topics.min_offset(queue), topics.max_offset(queue))
     ]

@@ -33,7 +33,7 @@ def server(store: MessageStore) -> Iterator[Server]:
 def flushed_to(store: MessageStore, message_id: str) -> bool:
     """Whether a message is on the disk."""
     offset = parse_offset_id(message_id).commit_log_offset
-    return store.state.flushed_to >= offset + store.read(offset).size
+    return store.state.flushed_to >= offset + store.messages.read(offset).size
 
 
 def test_a_message_is_on_the_disk_when_its_answer_comes(server: Server, store: MessageStore) -> None:
@@ -66,7 +66,7 @@ def test_a_oneway_message_is_stored_and_not_answered(server: Server, store: Mess
         caller.send(dataclasses.replace(send_of(b"oneway"), opaque=7, flag=ONEWAY))
         assert stored(caller, send_of(b"after")).opaque != 7
     queue = store.topics.queues("orders")[1]
-    assert [store.message_at(queue, number).body for number in range(3)] == [b"hello", b"oneway", b"after"]
+    assert [store.messages.at(queue, number).body for number in range(3)] == [b"hello", b"oneway", b"after"]
 
 
 def test_a_message_that_is_given_back_waits_for_the_disk_too(server: Server, store: MessageStore) -> None:

@@ -133,7 +133,7 @@ def test_a_message_without_room_for_a_retry_is_a_dead_letter_at_once(client: Ask
     first = sent(client)
     full = {"p": "x" * 32_700}  # as a broker stores it
     copy = appender_of(client.broker.store).append_copy(first, "orders", 0, full, reconsume_times=0)
-    assert give_back(client, client.broker.store.read(copy.commit_log_offset)).code == 0
+    assert give_back(client, client.broker.store.messages.read(copy.commit_log_offset)).code == 0
     (letter,) = messages(client, "%DLQ%billing")
     assert (letter.body, letter.properties["DLQ_ORIGIN_TOPIC"]) == (first.body, "orders")
 
@@ -158,7 +158,7 @@ def test_bytes_in_a_body_that_look_like_a_record_are_no_message(client: Asking) 
     body = body[:size_at] + (len(body) - size_at - 2).to_bytes(2, "big") + body[size_at + 2 :]
     carrier = sent(client, body=body)
     assert carrier.commit_log_offset == begin
-    assert client.broker.store.read(begin + 88).body == b"hello"
+    assert client.broker.store.messages.read(begin + 88).body == b"hello"
     answer = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, offset=begin + 88, group="billing", delayLevel=0)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {begin + 88}")
 

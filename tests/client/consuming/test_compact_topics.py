@@ -88,7 +88,7 @@ def test_a_transaction_needs_a_key_and_goes_to_the_queue_of_the_key(store: Messa
             end = store.topics.max_offset(home)
             with producer.transaction(Message(TOPIC, b"2", keys=[key])):
                 pass
-            assert store.message_at(home, end).body == b"2"
+            assert store.messages.at(home, end).body == b"2"
 
 
 def test_a_dead_letter_is_sent_again_to_the_queue_of_its_key(store: MessageStore) -> None:

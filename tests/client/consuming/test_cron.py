@@ -59,7 +59,7 @@ class Looking:
 def sent(store: MessageStore) -> list[str]:
     """Return the bodies that were sent, in the order of the log."""
     messages = [
-        store.message_at(queue, number)
+        store.messages.at(queue, number)
         for queue in store.topics.all_queues()
         if queue.topic == "reports"
         for number in range(store.topics.max_offset(queue))
@@ -254,7 +254,7 @@ def test_a_tick_whose_message_retention_may_have_removed_is_not_sent(
         store.retention._remove_log_file(0)
         store.retention.clean()
         assert store.state.min_offset > 0
-        assert store.messages_by_key("reports", f"cron-report-{clock.now:%Y-%m-%dT%H:%M:%SZ}") == []
+        assert store.messages.by_key("reports", f"cron-report-{clock.now:%Y-%m-%dT%H:%M:%SZ}") == []
         Looking(store, clock, crontab="* * * * *").look()
         assert "may have been removed" in caplog.text
         # But what is younger than the oldest message is known

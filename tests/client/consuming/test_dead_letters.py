@@ -38,7 +38,7 @@ def letters(store: MessageStore, producer: Producer) -> None:
         sent = producer.send(message, sharding_key=f"shard {number}")
         failure = Failure.raised(errors[number % 3], 1, "worker-1")
         Retries(open_backend(store), "g", RetryPolicy(max_retries=0), "me").send_back(
-            store.read(sent.commit_log_offset), failure
+            store.messages.read(sent.commit_log_offset), failure
         )
 
 
@@ -65,8 +65,8 @@ def test_a_selection_is_what_meets_every_condition(store: MessageStore, selectio
 
 def test_a_replay_sends_the_message_to_its_topic_as_it_was(store: MessageStore) -> None:
     ((letter, sent),) = replay(store, "g", Selection(key="k2"))
-    again = store.read(sent.commit_log_offset)
-    first = store.message_by_id(letter.message.properties["ORIGIN_MESSAGE_ID"])
+    again = store.messages.read(sent.commit_log_offset)
+    first = store.messages.by_id(letter.message.properties["ORIGIN_MESSAGE_ID"])
     assert first is not None
     assert again.queue_offset > first.queue_offset
     for name in ("topic", "queue_id", "body", "tags", "keys", "sharding_key", "message_id", "flag", "born_timestamp"):
@@ -106,12 +106,14 @@ def test_a_letter_that_cannot_be_stored_again_holds_up_no_other(store: MessageSt
     sent = producer.send(Message("a", b"of a broker"))
     backend = open_backend(store)
     copying(backend).append_copy(
-        store.read(sent.commit_log_offset), "%DLQ%h", 0, {"RETRY_TOPIC": "bill.ing"}, reconsume_times=1
+        store.messages.read(sent.commit_log_offset), "%DLQ%h", 0, {"RETRY_TOPIC": "bill.ing"}, reconsume_times=1
     )
     for number in range(3):
         sent = producer.send(Message("a", b"%d" % number))
         failure = Failure.raised(ValueError("no number"), 1, "worker-1")
-        Retries(backend, "h", RetryPolicy(max_retries=0), "me").send_back(store.read(sent.commit_log_offset), failure)
+        Retries(backend, "h", RetryPolicy(max_retries=0), "me").send_back(
+            store.messages.read(sent.commit_log_offset), failure
+        )
     (odd, *others) = select(store, "h", Selection())
 
     # When all are replayed
@@ -164,7 +166,7 @@ with open_store(Path(sys.argv[1]), housekeeping=False) as store:
 def messages_in(store: MessageStore, topic: str) -> Iterator[ReceivedMessage]:
     for queue in store.topics.queues(topic):
         for offset in range(store.topics.max_offset(queue)):
-            yield store.message_at(queue, offset)
+            yield store.messages.at(queue, offset)
 
 
 def test_a_rate_is_kept(store: MessageStore) -> None:
@@ -247,7 +249,7 @@ def test_exported_letters_are_sent_again_as_they_were(store: MessageStore, tmp_p
         sent = producer.send(odd, "A-17")
     failure = Failure(attempt=1, error="ValueError", text="no text", worker="worker-1")
     retries = Retries(open_backend(store), "g", RetryPolicy(), "worker-1")
-    retries.dead_letter(store.message_at(sent.queue, sent.queue_offset), failure)
+    retries.dead_letter(store.messages.at(sent.queue, sent.queue_offset), failure)
 
     # When all are exported, and the lines are sent to another topic
     file = tmp_path / "letters.jsonl"

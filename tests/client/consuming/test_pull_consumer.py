@@ -98,7 +98,7 @@ def test_a_damaged_message_is_stepped_over(
     store: MessageStore, consumer: PullConsumer, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(producer, None, None, None)
-    damaged = store.message_at(QUEUE, 1)
+    damaged = store.messages.at(QUEUE, 1)
     path = store.log_files.path(0)
     with path.open("r+b") as file:
         file.seek(damaged.commit_log_offset + damaged.size - 3)

@@ -249,7 +249,7 @@ def refuse_and_allow(store: MessageStore, producer: Producer, monkeypatch: pytes
         wait_for(lambda: all(each.lag == 0 for each in Admin(store).lag("g")), "it is sent back")
     assert attempts[:3] == [1, 2, 3]
     waiting = [
-        store.message_at(queue, 0)
+        store.messages.at(queue, 0)
         for queue in store.topics.queues("SCHEDULE_TOPIC_XXXX") + store.topics.queues(retry_topic("g"))
         if store.topics.max_offset(queue)
     ]

@@ -34,7 +34,7 @@ SHORT_S = 0.05
 
 def replies(store: MessageStore, topic: str = REPLIES) -> list[ReceivedMessage]:
     return [
-        store.message_at(queue, number)
+        store.messages.at(queue, number)
         for queue in store.topics.queues(topic)
         for number in range(store.topics.max_offset(queue))
     ]
@@ -52,7 +52,7 @@ def echoing(store: MessageStore) -> App:
 
 def asked(store: MessageStore, topic: str, number: int = 0) -> ReceivedMessage:
     found = [queue for queue in store.topics.queues(topic) if store.topics.max_offset(queue)]
-    return store.message_at(found[0], number)
+    return store.messages.at(found[0], number)
 
 
 # --- a reply ------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_late_reply_is_dropped(store: MessageStore, producer: Producer) -> Non
     # When its reply comes while another one is awaited
     other = producer.request_async(Message("orders", b"next"), LONG_S)
     requests = [
-        store.message_at(queue, number)
+        store.messages.at(queue, number)
         for queue in store.topics.queues("orders")
         for number in range(store.topics.max_offset(queue))
     ]
@@ -304,7 +304,7 @@ def test_replies_that_nobody_has_looked_at_are_not_passed_over(store: MessageSto
     queue, release = MessageQueue("orders", 0), threading.Event()
 
     def answered(number: int) -> None:
-        producer.send_reply(store.message_at(queue, number), b"%d" % number)
+        producer.send_reply(store.messages.at(queue, number), b"%d" % number)
 
     # Given a callback that keeps the thread which receives replies
     first = producer.request_async(Message("orders", b""), LONG_S)
@@ -329,7 +329,7 @@ def test_a_callback_that_exits_ends_nothing_else(store: MessageStore, producer: 
     first, second = (producer.request_async(Message("orders", b""), LONG_S) for _ in range(2))
     first.add_done_callback(exit_now)
     for number in range(2):
-        producer.send_reply(store.message_at(MessageQueue("orders", 0), number), b"%d" % number)
+        producer.send_reply(store.messages.at(MessageQueue("orders", 0), number), b"%d" % number)
 
     assert [each.result().body for each in (first, second)] == [b"0", b"1"]
 

@@ -58,7 +58,7 @@ def test_another_request_is_answered_while_a_thread_waits_for_its_own_reply(
     with consuming(store, echoing(store)), waiting_alone(producer) as held:
         assert producer.request_async(Message("echo", b"!"), LONG_S).result(LONG_S).body == b"!"
         (queue,) = [queue for queue in store.topics.queues("held") if store.topics.max_offset(queue)]
-        producer.send_reply(store.message_at(queue, 0), b"at last")
+        producer.send_reply(store.messages.at(queue, 0), b"at last")
         assert held.result(LONG_S).body == b"at last"
 
 

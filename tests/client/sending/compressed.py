@@ -15,7 +15,7 @@ LONG = b'{"flight": "UA1545", "delay": 2}' * 200
 
 def messages(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     return [
-        store.message_at(queue, offset)
+        store.messages.at(queue, offset)
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]

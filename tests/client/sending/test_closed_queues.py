@@ -123,7 +123,7 @@ def test_what_waited_for_its_time_leaves_queues_alone_that_are_to_drain_and_is_n
         closed = messages_in(store)[len(WRITTEN) :]
         assert (closed == [0, 0]) == (perm == 6)  # a topic without any open queue takes them as they were meant
         if perm == 6:
-            found = [store.message_at(MessageQueue(topic, n), 0) for n in WRITTEN]
+            found = [store.messages.at(MessageQueue(topic, n), 0) for n in WRITTEN]
             for message in found:
                 assert producer.send(Message(topic, b""), message.sharding_key).queue.queue_id == message.queue_id
 

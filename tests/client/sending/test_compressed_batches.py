@@ -133,7 +133,7 @@ def test_one_that_fails_comes_again_alone_as_an_ordinary_message(
     (message,) = failed
     assert (message.message_id, message.body, message.sys_flag) == (sent[17].message_id, b'{"number": 17}', 0)
     assert (message.topic, message.sharding_key, message.delivery_attempt) == ("t", "tail", 2)
-    assert message.properties["ORIGIN_MESSAGE_ID"] == store.message_at(QUEUE, 0).offset_message_id
+    assert message.properties["ORIGIN_MESSAGE_ID"] == store.messages.at(QUEUE, 0).offset_message_id
     if way.get("batch") is None:
         assert calls == {number: 2 if number == 17 else 1 for number in range(50)}
 
@@ -149,7 +149,7 @@ def test_one_that_fails_for_good_is_a_dead_letter_alone(store: MessageStore, pro
     batch(producer, 30)
     with consuming(store, app):
         wait_for(lambda: is_finished(store), "the batch is acknowledged")
-    letters = [store.message_at(MessageQueue("%DLQ%g", 0), offset) for offset in range(3)]
+    letters = [store.messages.at(MessageQueue("%DLQ%g", 0), offset) for offset in range(3)]
     assert store.topics.max_offset(MessageQueue("%DLQ%g", 0)) == 3
     assert [number_of(letter) for letter in letters] == [0, 10, 20]
     assert [is_batch(letter) for letter in letters] == [False] * 3
@@ -280,9 +280,9 @@ def test_the_level_is_that_of_the_compression(store: MessageStore, producer: Pro
     producer.create_topic("t", 1)
     for level in (1, 9):
         producer.send_batch(messages, compression=Compression.ZLIB, level=level)
-    least, most = (len(store.message_at(QUEUE, offset).stored_body) for offset in range(2))
+    least, most = (len(store.messages.at(QUEUE, offset).stored_body) for offset in range(2))
     assert most < least
-    assert [message.body for message in opened(store.message_at(QUEUE, 1))] == [message.body for message in messages]
+    assert [message.body for message in opened(store.messages.at(QUEUE, 1))] == [message.body for message in messages]
 
 
 def test_with_an_empty_batch_nothing_is_sent(store: MessageStore, producer: Producer) -> None:
@@ -310,7 +310,7 @@ def test_a_producer_that_compresses_bodies_does_not_compress_a_batch_twice(store
     with Producer(store, compression=Compression.ZLIB, compress_over_bytes=1) as producer:
         producer.create_topic("t", 1)
         producer.send_batch([Message("t", body)] * 3, compression=Compression.LZ4)
-    whole = store.message_at(QUEUE, 0)
+    whole = store.messages.at(QUEUE, 0)
     assert whole.sys_flag == 0x80 | Compression.LZ4.value
     assert [message.body for message in opened(whole)] == [body] * 3
 
@@ -341,10 +341,10 @@ def test_one_that_cannot_be_opened_is_one_failed_message_and_reaches_no_handler(
     with consuming(store, app):
         wait_for(lambda: is_finished(store), "all is finished")
     assert sorted(seen) == list(range(10))
-    letter = store.message_at(MessageQueue("%DLQ%g", 0), 0)
+    letter = store.messages.at(MessageQueue("%DLQ%g", 0), 0)
     assert (letter.message_id, is_batch(letter)) == (bad.message_id, True)
-    assert letter.stored_body == store.message_at(QUEUE, 1).stored_body
-    assert letter.sys_flag == store.message_at(QUEUE, 1).sys_flag
+    assert letter.stored_body == store.messages.at(QUEUE, 1).stored_body
+    assert letter.sys_flag == store.messages.at(QUEUE, 1).sys_flag
     assert "BodyUnreadable" in letter.properties["RMQ_FAILURES"]
     assert store.topics.max_offset(MessageQueue("%DLQ%g", 0)) == 1
 
@@ -376,9 +376,9 @@ def test_one_that_is_larger_than_the_reader_allows_fails_until_it_allows_more(
 ) -> None:
     producer.create_topic("t", 1)
     producer.send_batch([Message("t", bytes(1 << 20)) for _ in range(4)], compression=Compression.LZ4)
-    small = store.message_at(QUEUE, 0).limited_to(1 << 20)
+    small = store.messages.at(QUEUE, 0).limited_to(1 << 20)
     assert opened(small) == (small,)
-    assert len(opened(store.message_at(QUEUE, 0))) == 4
+    assert len(opened(store.messages.at(QUEUE, 0))) == 4
 
 
 # --- pulling and looking --------------------------------------------------------------------------

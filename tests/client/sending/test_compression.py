@@ -47,7 +47,7 @@ def test_a_long_body_is_stored_compressed_and_read_as_it_was_sent(
     with Producer(store, compression=compression) as producer:
         result = producer.send(Message("flights", LONG, tags="late", keys="UA1545", properties={"a": "b"}, flag=7))
 
-    message = store.message_at(result.queue, 0)
+    message = store.messages.at(result.queue, 0)
     check_stored(message, LONG, compression)
     assert (message.tags, message.keys, message.properties["a"], message.flag) == ("late", ("UA1545",), "b", 7)
     assert reference.check_store(store.root) == []
@@ -138,10 +138,10 @@ def test_a_body_that_is_compressed_may_be_read_where_the_limit_allows_it(tmp_pat
     config = replace(StoreConfig(), max_opened_body_bytes=len(LONG) - 1)
     with open_store(tmp_path / "store", config) as store:
         found = [
-            store.message_at(result.queue, result.queue_offset),
-            store.read(result.commit_log_offset),
-            store.message_by_id(result.message_id),
-            *store.messages_by_key("flights", "UA1545"),
+            store.messages.at(result.queue, result.queue_offset),
+            store.messages.read(result.commit_log_offset),
+            store.messages.by_id(result.message_id),
+            *store.messages.by_key("flights", "UA1545"),
         ]
         assert [message.max_opened_body_bytes for message in found if message is not None] == [len(LONG) - 1] * 4
 

@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "broker-4.9.7-stopped
 def bodies(store: MessageStore, topic: str) -> dict[int, list[bytes]]:
     """Return what stands in each queue of a topic."""
     return {
-        queue.queue_id: [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
+        queue.queue_id: [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))]
         for queue in store.topics.queues(topic)
     }
 
@@ -40,7 +40,7 @@ def test_a_delayed_message_waits_in_its_level_and_its_topic_is_made_as_usual(
     assert (result.queue, result.queue_offset) == (MessageQueue(SCHEDULE_TOPIC, 4), 0)
     assert len(store.topics.queues("flights")) == 4
     assert len(store.topics.queues(SCHEDULE_TOPIC)) == 18
-    waiting = store.message_at(result.queue, 0)
+    waiting = store.messages.at(result.queue, 0)
     assert waiting.message_id == result.message_id
     assert waiting.properties["REAL_QID"] == str(abs(reference.java_hash("N14228")) % 4)
     assert bodies(store, "flights") == {number: [] for number in range(4)}
@@ -135,7 +135,7 @@ def test_a_delayed_record_has_the_bytes_that_a_client_and_a_broker_write(
         store_port=ours.store_port,
         store_timestamp=ours.store_timestamp,
     )
-    assert store.message_at(result.queue, 0).record() == reference.encode(expected)
+    assert store.messages.at(result.queue, 0).record() == reference.encode(expected)
 
 
 @pytest.mark.guarantee("G18")

@@ -40,7 +40,7 @@ def count(store: MessageStore, topic: str = "orders") -> int:
 def test_a_topic_and_a_body_are_sent_once_as_a_message_is(store: MessageStore, producer: Producer) -> None:
     sent = [producer.send_once("orders", {"id": 7}, key="17"), producer.send_once("orders", b"other", "17")]
     assert [each.is_duplicate for each in sent] == [False, True]
-    assert store.message_at(sent[0].queue, sent[0].queue_offset).body == b'{"id":7}'
+    assert store.messages.at(sent[0].queue, sent[0].queue_offset).body == b'{"id":7}'
     with pytest.raises(TypeError, match="has no key"):
         producer.send_once("orders", b"")
     with pytest.raises(TypeError, match="has no body"):
@@ -62,7 +62,7 @@ def test_a_message_is_sent_once_with_its_key(store: MessageStore, producer: Prod
 
 def test_it_has_all_that_it_was_given_and_the_key_as_its_last_one(store: MessageStore, producer: Producer) -> None:
     sent = producer.send_once(ORDER, "17", sharding_key="N14228")
-    stored = store.read(sent.commit_log_offset)
+    stored = store.messages.read(sent.commit_log_offset)
     assert (stored.body, stored.tags, stored.flag, stored.sharding_key) == (b"an order", "new", 3, "N14228")
     assert stored.keys == ("order-17", "once-17")
     assert stored.properties["region"] == "eu"
@@ -82,7 +82,7 @@ def test_another_key_another_topic_and_the_other_keys_of_messages_are_no_duplica
 def test_keys_with_one_hash_are_told_apart(store: MessageStore, producer: Producer) -> None:
     # Java's hash of "Aa" and of "BB" is the same
     places = [producer.send_once(Message("orders", b""), key).commit_log_offset for key in ("Aa", "BB", "AaBB", "BBAa")]
-    assert len({hashed for place in places[:2] for hashed in key_hashes(store.read(place))}) == 3
+    assert len({hashed for place in places[:2] for hashed in key_hashes(store.messages.read(place))}) == 3
     assert len(set(places)) == 4
     again = [producer.send_once(Message("orders", b""), key) for key in ("Aa", "BB", "AaBB", "BBAa")]
     assert [sent.commit_log_offset for sent in again] == places
@@ -149,7 +149,7 @@ def test_a_clock_that_is_set_shortens_no_window(store: MessageStore, producer: P
         replace(store._parts, config=replace(store.config, lock_timeout_ms=1_000)),
         store.index_files,
         settle=store.settle_appends,
-        build_index=store.build_index,
+        build_index=store.index.catch_up,
         clock=clock,
     )
     sent = producer.send_once(ORDER, "17")

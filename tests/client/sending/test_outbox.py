@@ -30,5 +30,5 @@ def test_a_row_whose_tags_are_refused_by_now_is_sent(store: MessageStore, tmp_pa
 
         # Then its message is there, with those tags
         (row,) = outbox.rows(connection, SENT, 2)
-    (message,) = store.messages_by_key("orders", row.unique_key)
+    (message,) = store.messages.by_key("orders", row.unique_key)
     assert message.tags == tags

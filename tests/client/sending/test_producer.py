@@ -18,7 +18,7 @@ from tests.support.threads import no_thread_left
 
 def test_a_result_says_where_the_message_stands(store: MessageStore, producer: Producer) -> None:
     result = producer.send(Message("flights", b"body", tags="departed", keys=["UA1545"]), sharding_key="N14228")
-    found = store.message_at(result.queue, result.queue_offset)
+    found = store.messages.at(result.queue, result.queue_offset)
     assert found.message_id == result.message_id
     assert found.commit_log_offset == result.commit_log_offset
     assert (found.body, found.tags, found.keys, found.sharding_key) == (b"body", "departed", ("UA1545",), "N14228")
@@ -63,7 +63,9 @@ def test_a_batch_goes_to_one_queue_in_order(store: MessageStore, producer: Produ
     results = producer.send_batch([Message("flights", b"%d" % number) for number in range(50)])
     assert len({result.queue for result in results}) == 1
     assert [result.queue_offset for result in results] == list(range(50))
-    assert [store.message_at(r.queue, r.queue_offset).body for r in results] == [b"%d" % number for number in range(50)]
+    assert [store.messages.at(r.queue, r.queue_offset).body for r in results] == [
+        b"%d" % number for number in range(50)
+    ]
     assert producer.send_batch([]) == []
 
 
@@ -75,7 +77,7 @@ def test_message_ids_are_unique_over_producers(store: MessageStore) -> None:
 
 def test_a_body_that_is_not_bytes_is_stored_as_json(store: MessageStore, producer: Producer) -> None:
     result = producer.send(Message("flights", {"carrier": "UA", "minutes": [1, 2]}))
-    assert store.read(result.commit_log_offset).body == b'{"carrier":"UA","minutes":[1,2]}'
+    assert store.messages.read(result.commit_log_offset).body == b'{"carrier":"UA","minutes":[1,2]}'
 
 
 @pytest.mark.guarantee("G2")

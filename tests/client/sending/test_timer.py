@@ -48,7 +48,7 @@ def deliver_until(store: MessageStore, now_ms: int) -> None:
 def delivered(store: MessageStore, topic: str) -> list[bytes]:
     """Return what stands in queue 0 of a topic."""
     queue = MessageQueue(topic, 0)
-    return [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))]
 
 
 @pytest.mark.parametrize("delay", [timedelta(milliseconds=1_500), 1.5])
@@ -73,7 +73,7 @@ def test_a_message_with_a_delay_waits_in_the_timer_until_it_is_due(
     assert delivered(store, "flights") == []
     deliver_until(store, waiting.due_ms)
     assert delivered(store, "flights") == [b"body"]
-    copy = store.message_at(MessageQueue("flights", 0), 0)
+    copy = store.messages.at(MessageQueue("flights", 0), 0)
     assert (copy.message_id, copy.tags, copy.keys) == (result.message_id, "a", ("k",))
     assert list(store.timer.pending()) == []
 
@@ -112,7 +112,7 @@ def test_a_cancelled_message_is_never_delivered(store: MessageStore, producer: P
     assert producer.cancel(first.message_id)
     assert not producer.cancel(first.message_id)
     assert not producer.cancel("7F00000100000000000000000000FFFF")
-    assert not producer.cancel(store.message_at(QUEUE, 2).message_id)  # that of the operation
+    assert not producer.cancel(store.messages.at(QUEUE, 2).message_id)  # that of the operation
     assert [waiting.message_id for waiting in store.timer.pending()] == [second.message_id]
     deliver_until(store, 2**62)
     assert delivered(store, "flights") == [b"second"]
@@ -178,7 +178,7 @@ def test_on_an_idle_machine_a_message_comes_when_it_is_due(store: MessageStore, 
             producer.send(Message("flights", b"%d" % number), delay=timedelta(milliseconds=300 - 10 * number))
         wait_for(lambda: store.topics.max_offset(MessageQueue("flights", 0)) == 20, "all are delivered")
     queue = MessageQueue("flights", 0)
-    copies = [store.message_at(queue, number) for number in range(20)]
+    copies = [store.messages.at(queue, number) for number in range(20)]
     due = [int(copy.properties["TIMER_OUT_MS"]) for copy in copies]
     assert due == sorted(due)
     assert min(copy.store_timestamp - time for copy, time in zip(copies, due, strict=True)) >= 0
@@ -187,7 +187,7 @@ def test_on_an_idle_machine_a_message_comes_when_it_is_due(store: MessageStore, 
 def bodies_everywhere(store: MessageStore, topic: str) -> list[bytes]:
     """Return what stands in all queues of a topic, sorted."""
     return sorted(
-        store.message_at(queue, number).body
+        store.messages.at(queue, number).body
         for queue in store.topics.queues(topic)
         for number in range(store.topics.max_offset(queue))
     )
@@ -200,8 +200,8 @@ def test_a_message_that_was_rolled_is_cancelled_by_its_id(store: MessageStore, p
         store.timer.roll_below(store.state.published_to)
         (waiting,) = store.timer.pending()
         assert (waiting.message_id, waiting.queue_offset) == (result.message_id, rolls)
-        assert store.message_at(QUEUE, rolls).properties["TIMER_ROLL_TIMES"] == str(rolls)
-        assert store.message_at(QUEUE, rolls).properties["TIMER_QUEUE_OFFSET"] == str(rolls - 1)
+        assert store.messages.at(QUEUE, rolls).properties["TIMER_ROLL_TIMES"] == str(rolls)
+        assert store.messages.at(QUEUE, rolls).properties["TIMER_QUEUE_OFFSET"] == str(rolls - 1)
     assert producer.cancel(result.message_id)
     assert list(store.timer.pending()) == []
     deliver_until(store, 2**62)
@@ -286,7 +286,7 @@ def test_what_waits_in_a_file_that_retention_removes_waits_on(tmp_path: Path) ->
         assert store.state.min_offset > kept[-1].commit_log_end
         assert [waiting.message_id for waiting in store.timer.pending()] == [kept[0].message_id, kept[2].message_id]
         assert store.state.flushed_to >= max(
-            store.message_at(QUEUE, waiting.queue_offset).commit_log_offset for waiting in store.timer.pending()
+            store.messages.at(QUEUE, waiting.queue_offset).commit_log_offset for waiting in store.timer.pending()
         )
         store.state.disk_full = 0
         store.disk.usage = lambda: Usage(10.0, 1 << 40)  # type: ignore[method-assign]
@@ -436,7 +436,7 @@ def test_a_level_and_the_timer_take_the_same_message_one_after_the_other(
     producer.create_topic("flights", 1)
     producer.send(Message("flights", b"first"), delay=HOUR)
     deliver_until(store, 2**62)
-    copy = store.message_at(MessageQueue("flights", 0), 0)
+    copy = store.messages.at(MessageQueue("flights", 0), 0)
     producer.send(Message("flights", b"second"), delay=HOUR)
     appender = store.appender(store.topics.queues, lambda _: b"")
     properties = {**copy.properties, "TIMER_QUEUE_OFFSET": "1"}

@@ -55,7 +55,7 @@ def quiet(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def bodies(store: MessageStore) -> list[bytes]:
-    return [store.message_at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
+    return [store.messages.at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
 
 
 def is_decided(store: MessageStore) -> bool:

@@ -48,7 +48,7 @@ def stored(store: MessageStore, topic: str = "t") -> list[bytes]:
     if topic not in store.topics.topics():
         return []
     return [
-        store.message_at(queue, offset).body
+        store.messages.at(queue, offset).body
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]
@@ -158,7 +158,7 @@ def test_messages_keep_their_order_whatever_their_topics_and_keys(store: Message
             producer.send_buffered(Message("other", body))
     producer.flush()
     assert stored(store) == sent
-    assert store.message_at(QUEUE, 5).sharding_key == "2"
+    assert store.messages.at(QUEUE, 5).sharding_key == "2"
 
 
 def test_a_run_of_messages_is_one_batch_up_to_what_one_append_takes(

@@ -167,7 +167,7 @@ def test_a_message_that_was_left_over_runs_no_step_that_its_copy_finishes_meanwh
 
     kit = rmq(app)
     store, sent = kit._store, kit.send("orders")
-    left_over = store.message_at(sent.queue, sent.queue_offset)
+    left_over = store.messages.at(sent.queue, sent.queue_offset)
     kit.drain()
     kit.advance(minutes=1)
 

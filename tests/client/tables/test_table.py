@@ -47,7 +47,7 @@ def put(producer: Producer, key: str, value: object, sharding_key: str | None = 
 def in_log_order(store: MessageStore) -> dict[str, bytes]:
     """Return what a dict holds after every message, in the order of the log."""
     messages = [
-        store.message_at(queue, offset)
+        store.messages.at(queue, offset)
         for queue in store.topics.queues(TOPIC)
         for offset in range(store.topics.min_offset(queue), store.topics.max_offset(queue))
     ]
@@ -275,7 +275,7 @@ def test_a_damaged_message_is_stepped_over_and_counted(
     for value in (b"1", b"2"):
         put(producer, "A", value)
     put(producer, "B", b"3")
-    damaged = store.message_at(QUEUE, 1)
+    damaged = store.messages.at(QUEUE, 1)
     with store.log_files.path(0).open("r+b") as file:
         file.seek(damaged.commit_log_offset + damaged.size - 3)
         file.write(b"\xff\xff")

@@ -230,7 +230,7 @@ def test_a_message_that_has_a_context_keeps_it_and_its_send_links_to_it(store: M
     span = spans.one("send orders")
     assert span.kind is SpanKind.CLIENT
     assert [f"{link.context.span_id:016x}" for link in span.links] == ["b7ad6b7169203331"]
-    assert store.message_at(sent.queue, sent.queue_offset).properties["traceparent"] == made
+    assert store.messages.at(sent.queue, sent.queue_offset).properties["traceparent"] == made
 
 
 def test_baggage_reaches_the_handler(backend: Backend, spans: Collected) -> None:

@@ -100,7 +100,7 @@ def test_a_handler_that_fails_after_its_changes_books_each_message_once(
 
 
 def message_of(store: MessageStore, number: int = 0) -> ReceivedMessage:
-    return store.message_at(store.topics.queues(TOPIC)[0], number)
+    return store.messages.at(store.topics.queues(TOPIC)[0], number)
 
 
 def add_one(connection: Connection) -> None:
@@ -169,7 +169,7 @@ def again(store: MessageStore, message: ReceivedMessage) -> ReceivedMessage:
     """Return a retry's record of a message."""
     properties = {**message.properties, "ORIGIN_MESSAGE_ID": identity_of(message)}
     sent = appender_of(store).append_copy(message, "%RETRY%billing", 0, properties, reconsume_times=1)
-    return store.read(sent.commit_log_offset)
+    return store.messages.read(sent.commit_log_offset)
 
 
 def let_it_commit_by_itself(connection: Connection) -> None:
@@ -197,7 +197,7 @@ def test_a_block_that_went_on_after_a_failed_statement_is_not_taken_for_committe
 
 def test_a_message_of_a_client_that_gave_no_id_is_known_by_its_first_record(store: MessageStore) -> None:
     sent = appender_of(store).append_copy(message_of(store), TOPIC, 0, {"KEYS": "k"}, reconsume_times=0)
-    foreign = store.read(sent.commit_log_offset)
+    foreign = store.messages.read(sent.commit_log_offset)
     assert identity_of(foreign) == foreign.offset_message_id == foreign.message_id
     assert identity_of(again(store, again(store, foreign))) == identity_of(foreign)
     assert identity_of(again(store, message_of(store))) == message_of(store).message_id

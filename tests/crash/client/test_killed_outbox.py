@@ -101,7 +101,7 @@ def test_a_message_is_sent_when_its_transaction_is_committed_and_not_otherwise(
         connection.commit()
         assert relay.send() == 1
         assert relay.send() == 0
-        (sent,) = store.messages_by_key(TOPIC, key)
+        (sent,) = store.messages.by_key(TOPIC, key)
         assert (sent.body, sent.tags, sent.keys, sent.flag) == (b"paid", "t", ("k", key), 7)
         assert sent.properties["a"] == "b"
         assert outbox.forget_sent(connection) == 1
@@ -123,7 +123,7 @@ def test_a_message_that_waits_for_its_time_is_found_by_the_next_relay(
         connection.commit()
     with Relay(store, Outbox(), connect) as relay:
         send_all(relay, connect)
-    assert [each.body for each in store.messages_by_key(TIMER_TOPIC, key)] == [b"later"]
+    assert [each.body for each in store.messages.by_key(TIMER_TOPIC, key)] == [b"later"]
     assert seen(store) == []
 
 

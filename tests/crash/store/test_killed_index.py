@@ -34,11 +34,11 @@ def test_every_key_is_in_the_index_once_after_a_kill(
     said = nursery.kill_at_its_point(order_for(root, point, survive))
 
     # Then somebody who lives goes on with the index
-    store.build_index()
+    store.index.catch_up()
     assert check_index(root, SMALL.index_slots) == []
     for number in range(len(said)):
         key = keys_of(number)[0]
-        assert [found.keys[0] for found in store.messages_by_key(TOPIC, key)] == [key]
+        assert [found.keys[0] for found in store.messages.by_key(TOPIC, key)] == [key]
 
 
 @pytest.mark.crash
@@ -79,7 +79,7 @@ def test_a_file_whose_maker_died_before_its_header_is_used(store: MessageStore, 
     (full,) = paths(root)
     following = root / "index" / f"{int(full.name) + 1}"
     following.write_bytes(bytes(full.stat().st_size))
-    store.build_index()
+    store.index.catch_up()
     assert paths(root) == [full, following]
     assert check_index(root, SMALL.index_slots) == []
 

@@ -116,7 +116,7 @@ def test_what_was_sent_is_found_after_everybody_was_killed(
 def test_what_a_power_cut_takes_is_sent_again_and_nothing_else(store: MessageStore, root: Path, lost: int) -> None:
     # Given a store that was indexed, and a power cut that takes the last messages and leaves their index entries
     sent = send_all(store)
-    store.build_index()
+    store.index.catch_up()
     abandon(store)
     cut = power_cut_image(
         root, root.with_name("cut"), sent[-lost].commit_log_offset, store.config.commit_log_file_bytes

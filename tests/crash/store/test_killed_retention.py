@@ -44,13 +44,13 @@ def test_whoever_has_the_store_open_goes_on_and_finishes_the_removal(
     assert store.state.min_offset > 0
 
     # Then whatever is published at or above the minimum is there, for readers and for the consumer
-    low = store.oldest(store.topics.slot(QUEUE))
+    low = store.messages.oldest(QUEUE)
     assert verify(root) == []
     taken = behind.take(SPAN, SPAN)
     assert [message.queue_offset for message in taken] == list(range(low, high))
     assert [number_of(message.body) for message in taken] == list(range(low - 1, high - 1))
     assert behind.damaged == []
-    assert store.messages_by_key(TOPIC, "no such key") == []
+    assert store.messages.by_key(TOPIC, "no such key") == []
 
     # And the next housekeeper finishes what the killed one began
     began = store.state.min_offset
@@ -74,7 +74,7 @@ def test_when_all_are_killed_the_next_opening_finds_a_right_store(
     store: MessageStore, root: Path, nursery: Nursery, point: CrashPoint, survive: int
 ) -> None:
     nursery.kill_at_its_point(order_of(root, point, survive))
-    low, high = store.oldest(store.topics.slot(QUEUE)), store.topics.max_offset(QUEUE)
+    low, high = store.messages.oldest(QUEUE), store.topics.max_offset(QUEUE)
     abandon(store)
     with open_store(root, replace(SMALL), housekeeping=False) as again:
         # A file below the raised minimum that was not removed yet is back: nothing was lost by that

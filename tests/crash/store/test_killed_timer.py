@@ -159,7 +159,7 @@ def test_a_killed_roll_leaves_each_message_waiting_once(
     survivor.timer.roll_below(end)
     assert Counter(pending.message_id for pending in survivor.timer.pending()) == ids
     assert all(
-        survivor.message_at(QUEUE, pending.queue_offset).commit_log_offset >= end
+        survivor.messages.at(QUEUE, pending.queue_offset).commit_log_offset >= end
         for pending in survivor.timer.pending()
     )
     deliver_all(survivor)

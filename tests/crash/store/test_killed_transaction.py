@@ -146,7 +146,7 @@ def test_a_killed_check_loses_none_and_asks_no_oftener(
     while transactions.pending():
         transactions.check()
     assert sorted(bodies(queued_records(survivor, GIVEN_UP_QUEUE))) == sorted(ALL)
-    stored = [survivor.message_at(HALF_QUEUE, number) for number in range(survivor.topics.max_offset(HALF_QUEUE))]
+    stored = [survivor.messages.at(HALF_QUEUE, number) for number in range(survivor.topics.max_offset(HALF_QUEUE))]
     assert Counter(map(identity, stored)) == dict.fromkeys(map(identity, stored), CHECKS + 1)
     assert Counter(map(checks_of, stored)) == dict.fromkeys(range(CHECKS + 1), TRANSACTIONS)
     assert seen(survivor) == [b"after"]

@@ -32,7 +32,7 @@ def message(store: MessageStore) -> ReceivedMessage:
     """One message of a store."""
     with Producer(store) as producer:
         sent = producer.send(Message("orders", b"1"))
-    found = store.message_by_id(sent.message_id, "orders")
+    found = store.messages.by_id(sent.message_id, "orders")
     assert found is not None
     return found
 

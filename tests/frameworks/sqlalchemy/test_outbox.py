@@ -41,7 +41,7 @@ def bodies(store: MessageStore, topic: str = "orders") -> list[bytes]:
     found = []
     for queue in store.topics.queues(topic):
         for offset in range(store.topics.max_offset(queue)):
-            message = store.message_at(queue, offset)
+            message = store.messages.at(queue, offset)
             assert message is not None
             found.append(message.body)
     return found
@@ -71,7 +71,7 @@ def test_a_message_goes_with_its_session(engine: Engine, store: MessageStore) ->
         session.commit()
         assert relay.send() == 1
         assert relay.send() == 0
-        (sent,) = store.messages_by_key("orders", key)
+        (sent,) = store.messages.by_key("orders", key)
         assert (sent.body, sent.tags, sent.keys, sent.flag) == (b'{"item":"pears"}', "t", ("k", key), 7)
         assert outbox.forget_sent(session) == 1
         session.commit()

@@ -31,7 +31,7 @@ def delayed(store: MessageStore) -> list[dict[str, str]]:
     queue = MessageQueue("SCHEDULE_TOPIC_XXXX", RetryPolicy().delay_level(2) - 1)
     if "SCHEDULE_TOPIC_XXXX" not in store.topics.topics():
         return []
-    return [store.message_at(queue, offset).properties for offset in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, offset).properties for offset in range(store.topics.max_offset(queue))]
 
 
 @pytest.mark.guarantee("G20")

@@ -173,7 +173,7 @@ def test_after_the_second_death_the_unfinished_messages_of_a_batch_are_sent_back
     third.stop()
     assert [[each["error"] for each in history(waiting)] for waiting in delayed(store)] == [["death", "death"]] * 3
     queue = MessageQueue("SCHEDULE_TOPIC_XXXX", 3)
-    assert sorted(store.message_at(queue, offset).body.decode() for offset in range(3)) == sorted(names[1:])
+    assert sorted(store.messages.at(queue, offset).body.decode() for offset in range(3)) == sorted(names[1:])
     assert is_finished(store)
 
 

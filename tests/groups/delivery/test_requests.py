@@ -50,7 +50,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 def replies(store: MessageStore) -> Counter[str]:
     """Return how many replies each request has, by its correlation id."""
     return Counter(
-        store.message_at(queue, number).properties["CORRELATION_ID"]
+        store.messages.at(queue, number).properties["CORRELATION_ID"]
         for queue in store.topics.queues(REPLIES)
         for number in range(store.topics.max_offset(queue))
     )

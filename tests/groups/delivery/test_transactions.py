@@ -29,7 +29,7 @@ SPAN = 1_000_000
 
 
 def sent(store: MessageStore) -> list[int]:
-    return [int(store.message_at(QUEUE, number).body) for number in range(store.topics.max_offset(QUEUE))]
+    return [int(store.messages.at(QUEUE, number).body) for number in range(store.topics.max_offset(QUEUE))]
 
 
 @pytest.mark.crash

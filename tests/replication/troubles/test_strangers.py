@@ -117,7 +117,7 @@ def unsettled(tmp_path: Path) -> tuple[Path, Path, tuple[str, int]]:
     """A primary that lost power, its replica, and where the replica connects."""
     root, copy = tmp_path / "primary", tmp_path / "replica"
     store, address = followed(root, copy, 20)
-    lose_power(store, store.message_at(QUEUE, 10).commit_log_offset)
+    lose_power(store, store.messages.at(QUEUE, 10).commit_log_offset)
     return root, copy, address
 
 

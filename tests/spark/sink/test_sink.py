@@ -158,8 +158,8 @@ def test_a_message_is_found_by_its_id_and_its_key(tmp_path: Path) -> None:
     (message,) = rows_of(tmp_path / "s")
     assert len(message.message_id) == 32
     with open_store(tmp_path / "s") as store:
-        assert store.message_by_id(message.message_id) is not None
-        assert [found.body for found in store.messages_by_key("out", "order-7")] == [b"1"]
+        assert store.messages.by_id(message.message_id) is not None
+        assert [found.body for found in store.messages.by_key("out", "order-7")] == [b"1"]
 
 
 @pytest.mark.guarantee("G26")

@@ -61,7 +61,7 @@ class Life:
         self._try(store._appenders.prepare_next_file)
         self._try(lambda: self._consume(store))
         self._try(store.persist_offsets)
-        self._try(store.build_index)
+        self._try(store.index.catch_up)
         self._try(store.flusher.flush_thorough)
         self._try(lambda: store.topics.create("another", 2))
         self._send(appender, count // 4)

@@ -168,7 +168,7 @@ def watch(root: Path, evidence: Path) -> None:
 
 def _tell_new(store: MessageStore, queue: MessageQueue, seen: dict[MessageQueue, int], say: Say) -> None:
     for queue_offset in range(seen.get(queue, 0), store.topics.max_offset(queue)):
-        message = store.message_at(queue, queue_offset)
+        message = store.messages.at(queue, queue_offset)
         sender, number, due_ms = parts_of(message.body)
         place = Place(queue.topic, queue.queue_id, queue_offset)
         say(f"c {place} {sender} {number} {due_ms} {message.store_timestamp}")

@@ -136,7 +136,7 @@ def _consume(root: Path) -> None:
 
 def _records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     return [
-        store.message_at(queue, offset)
+        store.messages.at(queue, offset)
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]

@@ -250,7 +250,7 @@ def copies_in(store: MessageStore) -> list[Copy]:
     found = []
     for queue in store.topics.queues(TOPIC):
         for queue_offset in range(store.topics.max_offset(queue)):
-            message = store.message_at(queue, queue_offset)
+            message = store.messages.at(queue, queue_offset)
             producer, number, due_ms = parts_of(message.body)
             found.append(Copy((producer, number), due_ms, message.born_timestamp, message.store_timestamp))
     return found

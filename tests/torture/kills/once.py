@@ -101,7 +101,7 @@ def _as_told(line: str) -> tuple[int, int, int]:
 def _ending(store: MessageStore, keys: int, told: list[tuple[int, int, int]]) -> list[str]:
     """Say what is wrong with what is stored, and with what senders were told."""
     problems = []
-    messages = [store.message_at(QUEUE, number) for number in range(1, store.topics.max_offset(QUEUE))]
+    messages = [store.messages.at(QUEUE, number) for number in range(1, store.topics.max_offset(QUEUE))]
     stored = {number_of(message.body): message.commit_log_offset for message in messages}
     if sorted(number_of(message.body) for message in messages) != list(range(keys)):
         problems.append(f"stored: {sorted(number_of(message.body) for message in messages)} of {keys}")

@@ -92,7 +92,7 @@ def _ending(store: MessageStore, transactions: int) -> list[str]:
         except TransactionDecided as error:
             if error.committed != (number % 2 == 0):
                 problems.append(f"transaction {number} was decided the other way")
-    bodies = [store.message_at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
+    bodies = [store.messages.at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
     if sorted(map(number_of, bodies)) != list(range(0, transactions, 2)):
         problems.append(f"committed: {sorted(map(number_of, bodies))} of {transactions}")
     if store.topics.max_offset(OPERATION_QUEUE) != transactions:

@@ -246,7 +246,7 @@ def of_records(lines: list[list[str]], store: MessageStore) -> list[str]:
     stored = Counter(
         (message.keys[0], message.properties["RMQ_STEP"])
         for offset in range(store.topics.max_offset(queue))
-        if (message := store.message_at(queue, offset)).properties["RMQ_STEP_KIND"] == "result"
+        if (message := store.messages.at(queue, offset)).properties["RMQ_STEP_KIND"] == "result"
     )
     problems = [f"{count} results of {step} are stored" for step, count in stored.items() if count > 1]
     if len(stored) < len(values):

@@ -113,8 +113,8 @@ def test_a_message_with_large_properties_can_be_sent_back(tmp_path_factory: pyte
     with open_store(tmp_path_factory.mktemp("large") / "store", housekeeping=False) as store:
         with Producer(store) as producer:
             sent = producer.send(Message("t", b"", properties={"large": "x" * size}))
-        message = store.read(sent.commit_log_offset)
+        message = store.messages.read(sent.commit_log_offset)
         retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=0), "me")
         retries.send_back(message, failed(1))
         (queue,) = store.topics.queues("%DLQ%g")
-        assert store.message_at(queue, 0).properties["large"] == "x" * size
+        assert store.messages.at(queue, 0).properties["large"] == "x" * size

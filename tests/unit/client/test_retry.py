@@ -46,7 +46,7 @@ def of_a_broker(tmp_path: Path) -> dict[tuple[str, int, int], ReceivedMessage]:
 
 def records(store: MessageStore, topic: str) -> list[ReceivedMessage]:
     return [
-        store.message_at(queue, offset)
+        store.messages.at(queue, offset)
         for queue in store.topics.queues(topic)
         for offset in range(store.topics.max_offset(queue))
     ]
@@ -108,7 +108,7 @@ def test_a_dead_letter_has_the_bytes_that_a_broker_gives_it_and_the_origin_of_ve
 def test_what_is_set_once_stays_over_many_attempts(store: MessageStore) -> None:
     with Producer(store) as producer:
         sent = producer.send(Message("orders", b"7", tags="paid", keys=("k",), properties={"mine": "yes"}))
-    original = message = store.read(sent.commit_log_offset)
+    original = message = store.messages.read(sent.commit_log_offset)
     retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=3), "me")
     outcomes = []
     for attempt in (1, 2, 3, 4):
@@ -133,7 +133,7 @@ def test_a_message_that_was_accepted_can_be_tried_again_and_die(store: MessageSt
         appender, "t", 0, b"body", f"p\x01{text}\x02KEYS\x01a\x01b\x02", flag=0, sys_flag=0, born_timestamp=0,
         born_host=bytes(8), store_host=bytes(8),
     )  # fmt: skip
-    message, group = store.read(sent.commit_log_offset), "g" * 120
+    message, group = store.messages.read(sent.commit_log_offset), "g" * 120
     retries = Retries(open_backend(store), group, RetryPolicy(max_retries=1, delays=(0.1,)), "me")
     assert retries.send_back(message, failed(1)) is Outcome.RETRY
     deliver_until(store, time.time_ns() // 1_000_000 + 1_000)
@@ -150,9 +150,9 @@ def test_a_message_without_room_for_a_retry_is_a_dead_letter_at_once(store: Mess
     store.topics.create("t", 1)
     first = appender.append(Message("t", b"body"))
     full = {"a": "short", "p": "x" * 32_700}  # as a broker stores it
-    sent = appender.append_copy(store.read(first.commit_log_offset), "t", 0, full, reconsume_times=0)
+    sent = appender.append_copy(store.messages.read(first.commit_log_offset), "t", 0, full, reconsume_times=0)
     retries = Retries(open_backend(store), "g", RetryPolicy(max_retries=3), "me")
-    assert retries.send_back(store.read(sent.commit_log_offset), failed(1)) is Outcome.DEAD_LETTER
+    assert retries.send_back(store.messages.read(sent.commit_log_offset), failed(1)) is Outcome.DEAD_LETTER
     (letter,) = records(store, "%DLQ%g")
     assert letter.body == b"body"
     assert (letter.properties["a"], letter.properties["RETRY_TOPIC"]) == ("short", "t")
@@ -163,7 +163,7 @@ def test_a_message_without_room_for_a_retry_is_a_dead_letter_at_once(store: Mess
 def test_with_a_delay_of_its_own_a_retry_waits_in_the_timer(store: MessageStore) -> None:
     with Producer(store) as producer:
         sent = producer.send(Message("orders", b"7", tags="paid", keys=("k",), properties={"mine": "yes"}))
-        message = store.read(sent.commit_log_offset)
+        message = store.messages.read(sent.commit_log_offset)
         retries = Retries(open_backend(store), "g", RetryPolicy(delays=(90.0, timedelta(days=3))), "me")
         for attempt, delay_ms in ((1, 90_000), (2, 259_200_000), (3, 259_200_000)):
             # When an attempt has failed, then it waits for the delay of this attempt
@@ -187,7 +187,7 @@ def test_with_a_delay_of_its_own_a_retry_waits_in_the_timer(store: MessageStore)
 
 def test_a_retry_without_a_delay_is_in_the_retry_topic_at_once(store: MessageStore) -> None:
     with Producer(store) as producer:
-        message = store.read(producer.send(Message("orders", b"7")).commit_log_offset)
+        message = store.messages.read(producer.send(Message("orders", b"7")).commit_log_offset)
     Retries(open_backend(store), "g", RetryPolicy(delays=(0,)), "me").send_back(message, failed(1))
     assert [each.body for each in records(store, "%RETRY%g")] == [b"7"]
 
@@ -213,7 +213,9 @@ def test_with_sync_durability_a_retry_is_on_the_disk_before_the_original_is_ackn
     with open_store(tmp_path, StoreConfig(durability=Durability.SYNC), housekeeping=False) as store:
         with Producer(store) as producer:
             sent = producer.send(Message("t", b""))
-        Retries(open_backend(store), "g", RetryPolicy(), "me").send_back(store.read(sent.commit_log_offset), failed(1))
+        Retries(open_backend(store), "g", RetryPolicy(), "me").send_back(
+            store.messages.read(sent.commit_log_offset), failed(1)
+        )
         assert store.state.flushed_to == store.state.published_to
 
 

@@ -102,9 +102,9 @@ def test_a_message_in_a_file_that_was_shortened_is_an_error_with_its_place(tmp_p
         store = open_store(tmp_path, SMALL, housekeeping=False)  # never closed: that would index what is missing
         fill(store)
         (queue,) = store.topics.queues(ORDERS)
-        assert store.message_at(queue, 30).queue_offset == 30
+        assert store.messages.at(queue, 30).queue_offset == 30
         os.truncate(tmp_path / FIRST, 2 * PAGE)
-        return store.message_at(queue, 30)
+        return store.messages.at(queue, 30)
 
     text = outcome_in_a_child(look)
     assert text.startswith(f"StoreCorrupt: {tmp_path / FIRST}, byte ")
@@ -117,7 +117,7 @@ def test_a_message_whose_consume_queue_file_is_missing_is_an_error_with_its_plac
         (queue,) = store.topics.queues(ORDERS)
         store.consume_queues[queue].files.remove(0)
         with pytest.raises(StoreCorrupt, match=r"consumequeue/orders/0/0{20}, byte 40: the file is missing"):
-            store.message_at(queue, 2)
+            store.messages.at(queue, 2)
 
 
 def test_who_reads_through_a_mapping_is_killed_and_it_is_said_why(tmp_path: Path) -> None:

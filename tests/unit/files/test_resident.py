@@ -91,7 +91,7 @@ def test_what_reads_a_whole_log_has_little_of_it_resident(store: MessageStore) -
     assert most < 2 * A_LOOK
 
     # And so is it with the index
-    store.build_index()
+    store.index.catch_up()
     assert resident(store.root) < 2 * A_LOOK
 
 
@@ -122,7 +122,7 @@ def test_recovery_of_the_queues_has_little_of_them_resident(tmp_path: Path) -> N
     with open_store(tmp_path, CONFIG, housekeeping=False) as store:
         # Then they are there again
         assert store.topics.max_offset(QUEUE) == MESSAGES
-        assert number_of(store.message_at(QUEUE, 777).body) == 777
+        assert number_of(store.messages.at(QUEUE, 777).body) == 777
         assert resident(store.root) < A_LOOK
 
 

@@ -89,7 +89,7 @@ def test_a_retry_topic_is_not_filtered(store: MessageStore) -> None:
     everything = MessageFilter("paid", (sql("a = 1"), jmespath("total")), topic="%RETRY%billing")
     assert everything.expression == "*"
     assert len(grant_of(store, everything.tag_set).take(32, 2_000)) == 1
-    message = store.message_at(QUEUE, 0)
+    message = store.messages.at(QUEUE, 0)
     assert everything.matches(message)
     assert not MessageFilter("paid", (sql("a = 1"), jmespath("total")), topic="t").matches(message)
 

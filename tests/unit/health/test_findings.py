@@ -81,7 +81,7 @@ def test_a_reading_tells_offsets_members_times_and_locks_as_the_store_does(tmp_p
             queues = {each.queue for each in seen.queues()}
             for each in sent:
                 assert each.queue in queues
-                message = store.message_at(each.queue, each.queue_offset)
+                message = store.messages.at(each.queue, each.queue_offset)
                 assert seen.records.stored_ms(each.queue, each.queue_offset) == message.store_timestamp
             assert seen.records.stored_ms(sent[0].queue, 1_000) is None
             assert {(each.group, each.client_id) for each in seen.members()} == {("billing", "me")}

@@ -49,7 +49,7 @@ def test_what_rocketmq_5_would_do_with_files_of_its_own_is_switched_off(tmp_path
 def test_the_port_is_the_one_that_offset_message_ids_name(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", SMALL) as store:
         sent = appender_of(store).append(Message("orders", b"x"))
-        identifier = store.read(sent.commit_log_offset).offset_message_id
+        identifier = store.messages.read(sent.commit_log_offset).offset_message_id
     assert int(properties(broker_conf(tmp_path / "store"))["listenPort"]) == int(identifier[8:16], 16)
 
 

@@ -68,7 +68,7 @@ def test_a_copy_of_a_copy_has_one_crc(store: MessageStore, appender: Appender, m
     appender.append_copy(message, OTHER, 0, message.properties, reconsume_times=1)
     copy = grant_of(store, queue=MessageQueue(OTHER, 0)).take(1, 10)[0]
     appender.append_copy(copy, OTHER, 0, copy.properties, reconsume_times=2)
-    again = store.message_at(MessageQueue(OTHER, 0), 1)
+    again = store.messages.at(MessageQueue(OTHER, 0), 1)
     assert again.record().count(b"__CRC32#") == 1
 
 
@@ -222,7 +222,7 @@ def test_a_copy_keeps_addresses_that_are_ipv6(store: MessageStore, appender: App
     assert abs(copy.store_timestamp - store.state.last_store_timestamp) < 1
     assert result.message_id == message.message_id
     assert pickle.loads(pickle.dumps(result)) == result
-    assert store.message_at(result.queue, 0).message_id == result.message_id
+    assert store.messages.at(result.queue, 0).message_id == result.message_id
 
 
 def test_entries_made_again_from_the_log_are_those_that_the_append_wrote(store: MessageStore, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_entries_made_again_from_the_log_are_those_that_the_append_wrote(store: 
     appender = appender_of(written)
     for number, tags in enumerate((None, "paid", "中文", "polygenelubricants")):
         appender.append(Message(TOPIC, b"body", tags=tags))
-        message = written.message_at(MessageQueue(TOPIC, 0), number)
+        message = written.messages.at(MessageQueue(TOPIC, 0), number)
         for level in (0, 1, 18):
             for properties in ({}, {"TAGS": "other"}, {"DELAY": "7"}, message.properties):
                 appender.append_copy(message, OTHER, 0, properties, reconsume_times=1, delay_level=level)

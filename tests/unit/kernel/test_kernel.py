@@ -105,7 +105,7 @@ def test_what_is_sent_is_what_is_received(
     store: MessageStore, producer: Producer, message: Message, sharding_key: str | None
 ) -> None:
     result = producer.send(message, sharding_key)
-    received = store.message_at(result.queue, result.queue_offset)
+    received = store.messages.at(result.queue, result.queue_offset)
     assert (received.topic, received.body, received.flag) == (message.topic, message.body, message.flag)
     assert (received.tags, received.keys, received.sharding_key) == (message.tags, message.keys, sharding_key)
     assert received.message_id == result.message_id
@@ -163,7 +163,7 @@ def test_limits_are_exact(store: MessageStore, producer: Producer) -> None:
     own = len("UNIQ_KEY") + 1 + 32 + 1 + layout.CRC_PROPERTY_SIZE
     fits = layout.MAX_SENT_PROPERTIES_BYTES - own - len("k\x01\x02")
     result = producer.send(Message("t", b"", properties={"k": "v" * fits}))
-    assert store.read(result.commit_log_offset).properties["k"] == "v" * fits
+    assert store.messages.read(result.commit_log_offset).properties["k"] == "v" * fits
     with pytest.raises(PropertiesTooLarge):
         producer.send(Message("t", b"", properties={"k": "v" * (fits + 1)}))
 

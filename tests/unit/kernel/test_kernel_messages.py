@@ -77,7 +77,7 @@ def test_properties_take_exactly_as_much_as_a_message_may_have(
         assert store.state.published_to == before
     else:
         result = producer.send(Message("t", b"", **fields(size)))
-        record = reference.decode(store.read(result.commit_log_offset).record(), 0)
+        record = reference.decode(store.messages.read(result.commit_log_offset).record(), 0)
         assert isinstance(record, reference.ReferenceRecord)
         assert len(record.properties) + layout.CRC_PROPERTY_SIZE == layout.MAX_SENT_PROPERTIES_BYTES
 
@@ -198,7 +198,7 @@ def test_anything_is_stored_as_it_is_or_refused_with_an_error_of_ours(
         assert store.state.published_to == before
         return
     for message, result in zip(batch, results, strict=True):
-        received = store.message_at(result.queue, result.queue_offset)
+        received = store.messages.at(result.queue, result.queue_offset)
         assert (received.topic, received.body) == (message.topic, message.body)
         assert received.tags == (message.tags or None)
         assert received.keys == tuple(key for key in message.keys if key)
@@ -217,7 +217,7 @@ def test_keys_come_back_as_they_were_however_much_they_look_like_spaces(
     except MessageRejected:
         assert any(set(key) & set(" \x01\x02") or not key.isprintable() for key in keys)
         return
-    assert store.read(result.commit_log_offset).keys == tuple(keys)
+    assert store.messages.read(result.commit_log_offset).keys == tuple(keys)
 
 
 # --- sharding -------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_every_field_of_a_brokers_record_is_read_as_the_reference_codec_reads_it
 def test_messages_and_results_can_be_pickled(store: MessageStore, producer: Producer) -> None:
     message = Message("t", b"body", tags="tag", keys=["key"], properties={"name": "value"}, flag=7)
     result = producer.send(message)
-    received = store.message_at(result.queue, result.queue_offset)
+    received = store.messages.at(result.queue, result.queue_offset)
     assert pickle.loads(pickle.dumps(message)) == message
     assert pickle.loads(pickle.dumps(result)) == result
     assert pickle.loads(pickle.dumps(received)).record() == received.record()

@@ -177,7 +177,7 @@ for round_number in range(2):
         for _ in range({MANY}):
             producer.send(Message("t", b"x"))
         for queue in store.topics.all_queues():
-            assert store.message_at(queue, round_number).body == b"x"
+            assert store.messages.at(queue, round_number).body == b"x"
         print(len(store.topics), len(os.listdir("/proc/self/fd")) < 40)
 gc.collect()  # the first store, whose runtime file is mapped, and its owner alive, until then
 print(len(os.listdir("/proc/self/fd")) <= 5)

@@ -189,7 +189,7 @@ def test_a_damaged_entry_in_a_run_of_unwanted_ones_is_reported(store: MessageSto
     # Given an entry that points below the begin of the log, between good ones
     append(store, ["other"] * 500)
     grant = grant_of(store, "wanted")
-    store.state.words.store(layout.RUNTIME_HEADER.at["min_offset"], store.message_at(QUEUE, 200).commit_log_offset)
+    store.state.words.store(layout.RUNTIME_HEADER.at["min_offset"], store.messages.at(QUEUE, 200).commit_log_offset)
     mapped = store._grants.queue_file(store.topics.slot(QUEUE), 300)
     assert mapped is not None
     memoryview(mapped[0])[300 * 20 : 300 * 20 + 8] = (5).to_bytes(8, "big")
@@ -204,7 +204,7 @@ def test_an_entry_of_a_removed_record_is_counted_as_expired_and_not_as_skipped(s
     # Given a log whose first messages are below its begin, and a queue that does not know it yet
     append(store, ["other"] * 500)
     grant = grant_of(store, "wanted")
-    begin = store.message_at(QUEUE, 200).commit_log_offset
+    begin = store.messages.at(QUEUE, 200).commit_log_offset
     store.state.words.store(layout.RUNTIME_HEADER.at["min_offset"], begin)
 
     # When it is taken from

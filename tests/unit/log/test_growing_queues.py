@@ -65,7 +65,7 @@ def test_a_batch_over_two_files_leaves_no_hole_in_the_first(tmp_path: Path) -> N
         whole, last = files_of(tmp_path)
         assert on_disk(whole) >= config.consume_queue_file_bytes
         assert on_disk(last) >= ENTRY
-        assert store.message_at(QUEUE, 5_000).body == b"body"
+        assert store.messages.at(QUEUE, 5_000).body == b"body"
     assert verify(tmp_path) == []
 
 

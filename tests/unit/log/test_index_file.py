@@ -73,14 +73,14 @@ def key_of_the_smallest_hash(topic: str) -> str:
 
 def test_every_key_of_every_message_has_its_entry_over_several_files(store: MessageStore, root: Path) -> None:
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     assert len(paths(root)) > 1
     assert check_index(root, SLOTS) == []
 
 
 def test_a_full_file_has_one_entry_less_than_its_room_and_hands_its_end_on(store: MessageStore, root: Path) -> None:
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     full, following = read_indexes(root, SLOTS)[:2]
     assert full.header[5] == ENTRIES
     assert full.name < following.name
@@ -95,22 +95,22 @@ def test_indexing_in_many_small_steps_gives_the_bytes_of_one_large_step(tmp_path
             for number in range(180):
                 appender.append(message(number))
                 if number % stride == 0:
-                    store.build_index()
-            store.build_index()
+                    store.index.catch_up()
+            store.index.catch_up()
         assert check_index(tmp_path / name, SLOTS) == []
 
 
 def test_what_is_no_index_file_is_passed_over(store: MessageStore, root: Path) -> None:
     fill(store, 5)
-    store.build_index()
+    store.index.catch_up()
     (root / "index" / "notes.txt").write_text("mine")
     assert len(paths(root)) == 1
-    assert len(store.messages_by_key(ORDERS, "k1")) == 1
+    assert len(store.messages.by_key(ORDERS, "k1")) == 1
 
 
 def test_the_sizes_of_a_brokers_index_file_are_found_out(store: MessageStore, root: Path) -> None:
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     assert {sizes_in(path) for path in paths(root)} == {(SLOTS, ENTRIES)}
 
 
@@ -129,14 +129,14 @@ def test_a_search_sees_files_that_others_added_or_removed_since(
     moments = itertools.count(0, 3_000_000_000)
     monkeypatch.setattr(index_file, "boottime", lambda: next(moments))
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     reader, listed = fresh(root), listings(monkeypatch)
     assert len(found_by(reader)) == 1
     assert [found_by(reader) for _ in range(5)] == [found_by(fresh(root))] * 5
     assert len(listed) == 2 + 1, "the reader twice, and the other once"
     # When others add files, and remove one, Then it sees that
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     assert len(found_by(reader)) == len(found_by(fresh(root))) == 2
     fresh(root).remove(paths(root)[0])
     assert found_by(reader) == found_by(fresh(root))
@@ -148,11 +148,11 @@ def test_two_changes_in_one_step_of_the_file_systems_clock_are_two(
     monkeypatch.setattr(index_file, "boottime", lambda: 7)
     reader = fresh(root)
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     assert found_by(reader) == found_by(reader) == found_by(fresh(root))
     changed = (root / "index").stat().st_mtime_ns
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     os.utime(root / "index", ns=(changed, changed))
     assert found_by(reader) == found_by(fresh(root))
 
@@ -160,7 +160,7 @@ def test_two_changes_in_one_step_of_the_file_systems_clock_are_two(
 def test_a_key_that_very_many_messages_have_finds_all_of_them_the_newest_first(store: MessageStore, root: Path) -> None:
     appender = appender_of(store)
     sent = [appender.append(Message(ORDERS, b"", keys=("same",))).commit_log_offset for _ in range(400)]
-    store.build_index()
+    store.index.catch_up()
     assert len(paths(root)) < 400 // 64  # more in a file than are looked up at once
     assert list(store.index_files.candidates(ORDERS, "same", 0, 2**63 - 1)) == sent[::-1]
 
@@ -168,7 +168,7 @@ def test_a_key_that_very_many_messages_have_finds_all_of_them_the_newest_first(s
 @pytest.mark.parametrize("far", [2**63, 10**30])
 def test_times_may_be_as_far_away_as_anybody_likes(store: MessageStore, far: int) -> None:
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     found = list(store.index_files.candidates(ORDERS, "k177", -far, far))
     assert found == found_by(store.index_files)
     assert found
@@ -178,7 +178,7 @@ def test_times_may_be_as_far_away_as_anybody_likes(store: MessageStore, far: int
 
 def test_a_file_that_is_shorter_than_it_should_be_is_named(store: MessageStore, root: Path) -> None:
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     os.truncate(paths(root)[0], 1_000)
     with pytest.raises(StoreCorrupt, match=f"{paths(root)[0].name}.* has 1000 bytes instead of"):
         found_by(fresh(root))
@@ -220,7 +220,7 @@ def test_a_deleted_index_is_made_again(root: Path) -> None:
         fill(store)
     shutil.rmtree(root / "index")
     with open_store(root, housekeeping=False) as store:
-        assert len(store.messages_by_key(ORDERS, "k1")) == 1
+        assert len(store.messages.by_key(ORDERS, "k1")) == 1
     assert check_index(root, SLOTS) == []
 
 
@@ -228,7 +228,7 @@ def test_an_index_of_before_a_power_cut_is_believed_but_for_its_newest_file(root
     # Given a store whose processes died with the kernel, and whose newest index file has lost a page
     store = open_store(root, SMALL, housekeeping=False)
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     store.flusher.flush_thorough()
     abandon(store)
     (root / "shared").unlink()
@@ -238,7 +238,7 @@ def test_an_index_of_before_a_power_cut_is_believed_but_for_its_newest_file(root
 
     # Then the older ones stay as they are, and every key is found
     with open_store(root, SMALL, housekeeping=False) as again:
-        assert [message.keys[0] for message in again.messages_by_key(ORDERS, "k177")] == ["k177"]
+        assert [message.keys[0] for message in again.messages.by_key(ORDERS, "k177")] == ["k177"]
     assert {path.name: path.read_bytes() for path in paths(root)[: len(older)]} == kept
     assert {offset for file in read_indexes(root, SLOTS) for _, offset, *_ in file.entries} == set(all_offsets(root))
 
@@ -249,7 +249,7 @@ def test_an_index_file_that_was_removed_does_not_come_back_after_a_power_cut(
     # Given a log that was cut, whose index is removed, and other records in the same places
     store = open_store(root, SMALL, housekeeping=False)
     fill(store)
-    store.build_index()
+    store.index.catch_up()
     abandon(store)
     synced: list[Path] = []
     monkeypatch.setattr(recovery, "sync_directory", synced.append)
@@ -286,8 +286,8 @@ def test_a_damaged_record_is_not_indexed_and_those_behind_it_are(root: Path) -> 
     content[size_at : size_at + 4] = b"\x00\x00\x00\x01"
     log.write_bytes(content)
     with open_store(root, SMALL, housekeeping=False) as store:
-        assert store.messages_by_key(ORDERS, "k3") == []
-        assert [found.keys[0] for found in store.messages_by_key(ORDERS, "k7")] == ["k7"]
+        assert store.messages.by_key(ORDERS, "k3") == []
+        assert [found.keys[0] for found in store.messages.by_key(ORDERS, "k7")] == ["k7"]
 
 
 def all_offsets(root: Path) -> list[int]:
@@ -308,17 +308,17 @@ def test_a_key_is_found_where_it_is_and_nowhere_else(
         for count, number in enumerate(numbers):
             appender.append(Message(ORDERS, b"%d" % number, keys=[f"k{number}", f"m{number % 7}"]))
             if count % steps == 0:
-                store.build_index()
+                store.index.catch_up()
         for number in {*numbers[:5], 301}:
-            found = [int(each.body) for each in store.messages_by_key(ORDERS, f"k{number}")]
+            found = [int(each.body) for each in store.messages.by_key(ORDERS, f"k{number}")]
             assert found == [number] * numbers.count(number)
-        in_class = [int(each.body) for each in store.messages_by_key(ORDERS, "m3", limit=1_000)]
+        in_class = [int(each.body) for each in store.messages.by_key(ORDERS, "m3", limit=1_000)]
         assert in_class == [number for number in reversed(numbers) if number % 7 == 3]
 
 
 def test_a_chain_that_goes_round_ends(store: MessageStore, root: Path) -> None:
     fill(store, 30)
-    store.build_index()
+    store.index.catch_up()
     path = paths(root)[0]
     content = bytearray(path.read_bytes())
     entries_at = 40 + 4 * SLOTS
@@ -327,7 +327,7 @@ def test_a_chain_that_goes_round_ends(store: MessageStore, root: Path) -> None:
         content[at : at + 4] = (39).to_bytes(4, "big")
     with path.open("r+b") as file:
         file.write(content)
-    assert [found.keys[0] for found in store.messages_by_key(ORDERS, "k1")] in ([], ["k1"])
+    assert [found.keys[0] for found in store.messages.by_key(ORDERS, "k1")] in ([], ["k1"])
 
 
 def test_rolled_back_messages_are_not_indexed() -> None:

@@ -181,7 +181,7 @@ def test_what_is_sent_as_a_batch_is_one_record_with_a_result_for_each_message(
     ids = [result.message_id for result in results]
     assert len(set(ids)) == len(ids)
     assert len({(result.queue, result.queue_offset, result.commit_log_offset) for result in results}) == 1
-    whole = store.message_at(results[0].queue, results[0].queue_offset)
+    whole = store.messages.at(results[0].queue, results[0].queue_offset)
     assert results[0].commit_log_end == whole.commit_log_offset + whole.size
     assert whole.sys_flag == FLAGS | compression.value
     assert (whole.tags, whole.properties["INNER_NUM"], whole.message_id) == (tags, str(len(sent)), ids[0])
@@ -198,17 +198,17 @@ def test_every_message_is_found_by_its_id_and_by_its_keys(store: MessageStore, a
     sent = [Message("flights", b"%d" % number, keys=("N1", f"leg-{number}")) for number in range(300)]
     results = append(appender, sent)
     for number in (0, 1, 15, 16, 255, 299):
-        found = store.message_by_id(results[number].message_id)
+        found = store.messages.by_id(results[number].message_id)
         assert found is not None
         assert found.body == b"%d" % number
-        (found,) = store.messages_by_key("flights", f"leg-{number}")
+        (found,) = store.messages.by_key("flights", f"leg-{number}")
         assert (found.body, is_batch(found)) == (b"%d" % number, False)
-        (found,) = store.messages_by_key("flights", found.message_id)
+        (found,) = store.messages.by_key("flights", found.message_id)
         assert found.body == b"%d" % number
-    newest_first = store.messages_by_key("flights", "N1", limit=1_000)
+    newest_first = store.messages.by_key("flights", "N1", limit=1_000)
     assert [each.body for each in newest_first] == [*(b"%d" % number for number in reversed(range(300))), b"before"]
-    assert store.messages_by_key("flights", "N1", begin_ms=END_OF_TIME) == []
-    assert store.message_by_id("0" * 32) is None
+    assert store.messages.by_key("flights", "N1", begin_ms=END_OF_TIME) == []
+    assert store.messages.by_id("0" * 32) is None
 
 
 def test_the_ids_of_a_batch_follow_each_other_over_the_end_of_the_counter(
@@ -216,7 +216,7 @@ def test_the_ids_of_a_batch_follow_each_other_over_the_end_of_the_counter(
 ) -> None:
     for _ in range(9):
         results = append(appender, [Message("flights", b"x")] * 8_000)
-        whole = store.message_at(results[0].queue, results[0].queue_offset)
+        whole = store.messages.at(results[0].queue, results[0].queue_offset)
         assert unique_keys(whole) == [result.message_id for result in results]
         assert [message.message_id for message in opened(whole)] == unique_keys(whole)
 

@@ -36,10 +36,10 @@ def test_a_message_is_found_by_the_id_that_its_sender_got_and_by_its_offset_id(s
     fill(store, 20)
     sent = appender_of(store).append(Message(PAYMENTS, b"this one"))
     fill(store, 20)
-    found = store.message_by_id(sent.message_id)
+    found = store.messages.by_id(sent.message_id)
     assert found is not None
     assert found.body == b"this one"
-    again = store.message_by_id(found.offset_message_id.lower())
+    again = store.messages.by_id(found.offset_message_id.lower())
     assert again is not None
     assert again.body == b"this one"
 
@@ -49,15 +49,15 @@ def test_a_message_is_found_by_the_id_that_its_sender_got_and_by_its_offset_id(s
 )
 def test_an_id_that_no_message_has_finds_none(store: MessageStore, nobody: str) -> None:
     fill(store, 5)
-    assert store.message_by_id(nobody) is None
+    assert store.messages.by_id(nobody) is None
 
 
 def test_an_id_is_looked_for_in_one_topic_when_that_is_said(store: MessageStore) -> None:
     sent = appender_of(store).append(Message(PAYMENTS, b"this one"))
-    found = store.message_by_id(sent.message_id, PAYMENTS)
+    found = store.messages.by_id(sent.message_id, PAYMENTS)
     assert found is not None
-    assert store.message_by_id(sent.message_id, ORDERS) is None
-    assert store.message_by_id(found.offset_message_id, ORDERS) is None
+    assert store.messages.by_id(sent.message_id, ORDERS) is None
+    assert store.messages.by_id(found.offset_message_id, ORDERS) is None
 
 
 # --- by key and time ------------------------------------------------------------------------------
@@ -67,23 +67,23 @@ def test_an_id_is_looked_for_in_one_topic_when_that_is_said(store: MessageStore)
 def test_a_query_sees_what_was_sent_a_moment_ago(store: MessageStore) -> None:
     for number in range(3):
         appender_of(store).append(Message(ORDERS, b"%d" % number, keys=["k"]))
-        assert [found.body for found in store.messages_by_key(ORDERS, "k", limit=1)] == [b"%d" % number]
+        assert [found.body for found in store.messages.by_key(ORDERS, "k", limit=1)] == [b"%d" % number]
 
 
 @pytest.mark.guarantee("G11")
 def test_messages_of_another_topic_or_time_are_not_found(store: MessageStore) -> None:
     appender_of(store).append(Message(ORDERS, b"", keys=["k"]))
-    (found,) = store.messages_by_key(ORDERS, "k")
+    (found,) = store.messages.by_key(ORDERS, "k")
     stored = found.store_timestamp
-    assert store.messages_by_key(PAYMENTS, "k") == []
-    assert len(store.messages_by_key(ORDERS, "k", begin_ms=stored, end_ms=stored)) == 1
-    assert store.messages_by_key(ORDERS, "k", begin_ms=stored + 1) == []
-    assert store.messages_by_key(ORDERS, "k", end_ms=stored - 1) == []
+    assert store.messages.by_key(PAYMENTS, "k") == []
+    assert len(store.messages.by_key(ORDERS, "k", begin_ms=stored, end_ms=stored)) == 1
+    assert store.messages.by_key(ORDERS, "k", begin_ms=stored + 1) == []
+    assert store.messages.by_key(ORDERS, "k", end_ms=stored - 1) == []
 
 
 def test_a_key_that_stands_twice_in_a_message_finds_it_once(store: MessageStore) -> None:
     appender_of(store).append(Message(ORDERS, b"", keys=["k", "k"]))
-    assert len(store.messages_by_key(ORDERS, "k")) == 1
+    assert len(store.messages.by_key(ORDERS, "k")) == 1
 
 
 # --- by time --------------------------------------------------------------------------------------

@@ -78,9 +78,9 @@ def test_the_latest_value_of_each_key_survives_retention_with_its_queue_offset(
         (100, "k3", b"")
     ]
     assert store.topics.min_offset(QUEUE) == 90
-    assert store.message_at(QUEUE, 95).body == b"9" * 1_000
+    assert store.messages.at(QUEUE, 95).body == b"9" * 1_000
     with pytest.raises(MessageExpired, match=r"message 93 .* was compacted"):
-        store.message_at(QUEUE, 93)
+        store.messages.at(QUEUE, 93)
     assert verify(root) == []
 
 
@@ -331,8 +331,8 @@ def test_a_file_of_which_nothing_can_be_read_stops_compaction_and_retention(
 def test_two_records_of_one_key_are_a_problem(root: Path, store: MessageStore, producer: Producer) -> None:
     send(producer, ("a", b"1"), ("a", b"2"))
     with CompactedWriter(root, QUEUE) as writer:
-        writer.add(store.message_at(QUEUE, 0), 0)
-        writer.add(store.message_at(QUEUE, 1), 0)
+        writer.add(store.messages.at(QUEUE, 0), 0)
+        writer.add(store.messages.at(QUEUE, 1), 0)
         writer.finish(2, 0)
     assert [problem.invariant for problem in verify(root)] == [16]
 

@@ -126,7 +126,7 @@ def test_a_pass_keeps_the_latest_message_of_each_key_as_it_stood_in_the_log(
     root: Path, store: MessageStore, producer: Producer
 ) -> None:
     send(producer, ("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4"), ("b", b"5"))
-    records = {number: store.message_at(QUEUE, number).record() for number in range(5)}
+    records = {number: store.messages.at(QUEUE, number).record() for number in range(5)}
     assert compact(store) == 5
     file = open_compacted(root, QUEUE)
     assert file is not None

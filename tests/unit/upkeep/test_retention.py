@@ -58,7 +58,7 @@ def test_the_oldest_files_go_and_what_is_left_is_a_right_store(store: MessageSto
     with open_store(store.root, housekeeping=False) as again:
         assert again.state.min_offset == 14 * size
         assert (again.topics.min_offset(QUEUE), again.topics.max_offset(QUEUE)) == (kept[0].queue_offset, end)
-        assert again.message_at(QUEUE, end - 1).body == b"after"
+        assert again.messages.at(QUEUE, end - 1).body == b"after"
     assert reference.check_store(store.root) == []
 
 
@@ -96,7 +96,7 @@ def test_a_queue_without_messages_keeps_its_numbers(store: MessageStore) -> None
     with open_store(store.root, housekeeping=False) as again:
         assert (again.topics.min_offset(quiet), again.topics.max_offset(quiet)) == (5, 5)
         assert appender_of(again).append(Message("quiet", b"new")).queue_offset == 5
-        assert again.message_at(quiet, 5).body == b"new"
+        assert again.messages.at(quiet, 5).body == b"new"
     assert reference.check_store(store.root) == []
 
 
@@ -181,7 +181,7 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
         appender = appender_of(store)
         ids = [appender.append(Message(TOPIC, bytes(BODY_BYTES), keys=["k"])).message_id for _ in range(150)]
         store.flusher.flush_thorough()
-        store.build_index()
+        store.index.catch_up()
         before = store.index_files.paths()
         assert len(before) == 8, "39 entries a file, two for each message"
         force(store)
@@ -189,20 +189,20 @@ def test_index_files_go_when_all_they_point_to_has_gone(tmp_path: Path) -> None:
         # Then those stay that point to a message which is there, and queries find just these
         low = store.topics.min_offset(QUEUE)
         assert store.index_files.paths() == before[low * 2 // 39 :]
-        assert len(store.messages_by_key(TOPIC, "k", limit=1_000)) == 150 - low
-        assert store.message_by_id(ids[low - 1]) is None
-        found = store.message_by_id(ids[low])
+        assert len(store.messages.by_key(TOPIC, "k", limit=1_000)) == 150 - low
+        assert store.messages.by_id(ids[low - 1]) is None
+        found = store.messages.by_id(ids[low])
         assert found is not None
         assert found.queue_offset == low
-        assert store.queue_offset_by_time(QUEUE, 0) == low
+        assert store.messages.offset_by_time(QUEUE, 0) == low
         assert verify(store.root) == []
     with open_store(tmp_path / "store", housekeeping=False) as again:
-        assert again.message_by_id(ids[-1]) is not None
+        assert again.messages.by_id(ids[-1]) is not None
 
 
 def test_a_damaged_index_file_stops_no_removal(store: MessageStore) -> None:
     fill(store, 3)
-    store.build_index()
+    store.index.catch_up()
     short = store.index_files.paths()[0].with_name("20000101000000000")
     short.write_bytes(b"short")
     assert len(force(store)) == 2
@@ -214,7 +214,7 @@ def test_an_index_that_is_behind_goes_on_at_the_oldest_record(store: MessageStor
     fill(store, 5)
     force(store)
     last = appender_of(store).append(Message(TOPIC, b"last", keys=["k"]))
-    assert [message.body for message in store.messages_by_key(TOPIC, "k")] == [b"last"]
+    assert [message.body for message in store.messages.by_key(TOPIC, "k")] == [b"last"]
     assert store.state.indexed_to == last.commit_log_end
     assert verify(store.root) == []
 
@@ -311,5 +311,5 @@ def test_recovery_after_everybody_died_begins_at_the_oldest_file(store: MessageS
     (store.root / "shared").unlink()  # as after a reboot
     with open_store(store.root, housekeeping=False) as again:
         assert (again.topics.min_offset(QUEUE), again.topics.max_offset(QUEUE)) == (low, high)
-        assert again.message_at(QUEUE, high - 1).body == b"last"
+        assert again.messages.at(QUEUE, high - 1).body == b"last"
     assert reference.check_store(store.root) == []

@@ -165,15 +165,15 @@ def consume(grant: QueueGrant, batch: int, sent: Future[None]) -> list[int]:
 
 def test_a_removed_message_is_told_from_a_damaged_one(store: MessageStore) -> None:
     fill(store, 5)
-    first = store.message_at(QUEUE, 0)
+    first = store.messages.at(QUEUE, 0)
     force(store)
     for offset in (0, 4 * A_FILE - 1):
         with pytest.raises(MessageExpired, match=f"begins at {4 * A_FILE} now"):
-            store.message_at(QUEUE, offset)
+            store.messages.at(QUEUE, offset)
     with pytest.raises(MessageExpired, match="was removed"):
-        store.read(first.commit_log_offset)
+        store.messages.read(first.commit_log_offset)
     assert first.body == bytes(BODY_BYTES), "a message that was read stays readable"
-    assert store.message_at(QUEUE, 4 * A_FILE).queue_offset == 4 * A_FILE
+    assert store.messages.at(QUEUE, 4 * A_FILE).queue_offset == 4 * A_FILE
 
 
 def test_whoever_prints_messages_goes_on_at_the_oldest_one(store: MessageStore) -> None:

@@ -40,7 +40,7 @@ class Clock:
 def half_of(store: MessageStore, appender: Appender, body: bytes) -> ReceivedMessage:
     """Begin a transaction; return its half message."""
     sent = appender.append_half(Message(TOPIC, body), "PG")
-    return store.read(sent.commit_log_offset)
+    return store.messages.read(sent.commit_log_offset)
 
 
 @pytest.mark.guarantee("G106")
@@ -61,7 +61,7 @@ def test_whatever_was_accepted_can_be_checked(
         (half,) = store.transactions.pending()
         assert (checks_of(half), half.properties["p"]) == (checks, properties["p"])
     store.transactions.decide(store.transactions.pending()[0], commit=True)
-    assert store.message_at(QUEUE, 0).body == b"a"
+    assert store.messages.at(QUEUE, 0).body == b"a"
 
 
 @pytest.mark.guarantee("G106")
@@ -78,5 +78,5 @@ def test_one_without_room_for_a_check_is_given_up_and_the_others_are_checked(
     clock.now_ms += MINUTE_MS
     store.transactions.check()
     assert [(each.body, checks_of(each)) for each in store.transactions.pending()] == [(b"other", 1)]
-    copies = [store.message_at(GIVEN_UP_QUEUE, number) for number in range(store.topics.max_offset(GIVEN_UP_QUEUE))]
+    copies = [store.messages.at(GIVEN_UP_QUEUE, number) for number in range(store.topics.max_offset(GIVEN_UP_QUEUE))]
     assert [copy.properties for copy in copies] == [full]

@@ -44,7 +44,7 @@ def delivered(store: MessageStore, queue: MessageQueue = QUEUE) -> list[bytes]:
     """Return what was delivered to a queue, in order."""
     if queue not in store.topics.all_queues():
         return []
-    return [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))]
 
 
 def due_ms(store: MessageStore, level: int, number: int = 0) -> int:
@@ -62,7 +62,7 @@ def test_a_message_is_delivered_when_its_level_says_so_and_not_before(
     clock = Clock(store)
     appender.append(Message(TOPIC, b"later"), delay_level=level)
     due = due_ms(store, level)
-    assert due - store.message_at(queue_of(level), 0).store_timestamp == delay_ms(level)
+    assert due - store.messages.at(queue_of(level), 0).store_timestamp == delay_ms(level)
     for clock.now_ms in (due - delay_ms(level), due - 1, due):
         assert 0 < store.schedule.look() <= 500
         assert delivered(store) == []
@@ -119,7 +119,7 @@ def test_the_housekeeper_delivers_within_milliseconds_and_never_early(tmp_path: 
             assert time.monotonic() < deadline
             time.sleep(0.001)
         assert time.monotonic_ns() - sent_ns >= 1_000_000_000
-        copy, waited = store.message_at(QUEUE, 1), store.message_at(queue_of(1), 0)
+        copy, waited = store.messages.at(QUEUE, 1), store.messages.at(queue_of(1), 0)
         assert copy.store_timestamp > waited.store_timestamp + 1_000
 
 
@@ -154,7 +154,7 @@ def test_a_delivered_message_is_what_waited_but_for_its_place(store: MessageStor
     kept = ("body", "flag", "sys_flag", "born_timestamp", "born_host", "store_host", "reconsume_times", "properties")
     assert [getattr(copy, name) for name in kept] == [getattr(waited, name) for name in kept]
     assert copy.store_timestamp >= waited.store_timestamp
-    found = store.message_at(MessageQueue(TOPIC, copy.queue_id), 0)
+    found = store.messages.at(MessageQueue(TOPIC, copy.queue_id), 0)
     assert (found.message_id, found.tags, found.keys) == (sent.message_id, "paid", ("k",))
 
 
@@ -162,10 +162,10 @@ def test_a_message_is_found_by_its_id_while_it_waits_and_then_where_it_was_deliv
     store.schedule.now_ms = after_every_delay
     sent = appender_of(store).append(Message("orders", b"body", keys=["k"]), delay_level=1)
     for topic in (SCHEDULE_TOPIC, "orders"):
-        found = store.message_by_id(sent.message_id)
+        found = store.messages.by_id(sent.message_id)
         assert found is not None
         assert found.topic == topic
-        assert [message.body for message in store.messages_by_key(topic, "k")] == [b"body"]
+        assert [message.body for message in store.messages.by_key(topic, "k")] == [b"body"]
         store.schedule.look()
 
 
@@ -219,7 +219,7 @@ def test_properties_without_room_for_the_crc_lose_what_only_the_level_needed(tmp
     with open_store(root, housekeeping=False) as store:
         store.schedule.now_ms = after_every_delay
         store.schedule.look()
-        assert store.message_at(MessageQueue("t", 5), 0).properties == {"a": large}
+        assert store.messages.at(MessageQueue("t", 5), 0).properties == {"a": large}
 
 
 def test_a_damaged_message_is_reported_and_the_next_ones_are_delivered(
@@ -260,7 +260,7 @@ def test_on_a_full_disk_messages_wait_longer(
 
 def test_whoever_comes_second_delivers_nothing_again(store: MessageStore, appender: Appender) -> None:
     appender.append(Message(TOPIC, b"a"), delay_level=1)
-    message = store.message_at(queue_of(1), 0)
+    message = store.messages.at(queue_of(1), 0)
     assert appender.deliver(message, TOPIC, 0, schedule_slot_at(0)) is not None
     assert appender.deliver(message, TOPIC, 0, schedule_slot_at(0)) is None
     assert delivered(store) == [b"a"]

@@ -56,13 +56,13 @@ class Clock:
 def half_of(store: MessageStore, appender: Appender, body: bytes, immunity_s: int = 0) -> ReceivedMessage:
     """Begin a transaction; return its half message."""
     sent = appender.append_half(Message(TOPIC, body, tags="TagT"), "PG", immunity_s=immunity_s)
-    return store.read(sent.commit_log_offset)
+    return store.messages.read(sent.commit_log_offset)
 
 
 def bodies(store: MessageStore, queue: MessageQueue = QUEUE) -> list[bytes]:
     if queue not in store.topics.all_queues():
         return []
-    return [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))]
 
 
 def numbers(messages: list[ReceivedMessage]) -> list[int]:
@@ -116,7 +116,7 @@ def test_a_half_message_has_the_bytes_of_a_brokers(golden: Path, store: MessageS
     appender = appender_of(store)
     message = Message("TopicA", b"tx0", tags="TagT", flag=7)
     sent = [appender.append_half(message, "PG") for _ in range(4)]  # one of them for each queue
-    at = {store.read(each.commit_log_offset).properties["REAL_QID"]: each for each in sent}
+    at = {store.messages.read(each.commit_log_offset).properties["REAL_QID"]: each for each in sent}
     ours = records(store.root)[at["3"].commit_log_offset]
     key = at["3"].message_id.encode()
     ours = replace(ours, properties=ours.properties.replace(key, b"7F000001000000000000000000000001"))
@@ -163,16 +163,16 @@ def test_the_decisions_of_a_broker_are_known(golden: Path, tmp_path: Path) -> No
         assert given_up.body == b"tx2"
         for number, committed in ((0, True), (1, False)):
             with pytest.raises(TransactionDecided) as raised:
-                store.transactions.decide(store.message_at(HALF_QUEUE, number), commit=True)
+                store.transactions.decide(store.messages.at(HALF_QUEUE, number), commit=True)
             assert raised.value.committed is committed
         # One that was given up there can be decided here, by any of its half messages
-        store.transactions.decide(store.message_at(HALF_QUEUE, 2), commit=True)
+        store.transactions.decide(store.messages.at(HALF_QUEUE, 2), commit=True)
         assert store.transactions.given_up() == []
         assert [message.body for message in tail(store, MessageQueue("TopicA", 3))] == [b"tx0", b"tx2"]
 
 
 def tail(store: MessageStore, queue: MessageQueue) -> list[ReceivedMessage]:
-    return [store.message_at(queue, number) for number in range(store.topics.max_offset(queue))]
+    return [store.messages.at(queue, number) for number in range(store.topics.max_offset(queue))]
 
 
 # --- deciding -------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_message_is_seen_when_it_is_committed_and_not_before(store: MessageSto
     store.transactions.decide(halves[1], commit=False)
     assert bodies(store) == [b"2"]
     assert numbers(store.transactions.pending()) == [0]
-    assert store.message_by_id(halves[2].message_id).topic == TOPIC  # type: ignore[union-attr]
+    assert store.messages.by_id(halves[2].message_id).topic == TOPIC  # type: ignore[union-attr]
 
 
 @pytest.mark.guarantee("G31")
@@ -290,7 +290,7 @@ def test_who_holds_a_renewed_half_message_decides_its_renewal(
     assert (renewed.queue_offset, checks_of(renewed)) == (1, 1)
     store.transactions.decide(half, commit=commit)
     assert store.transactions.pending() == []
-    assert store.message_at(OPERATION_QUEUE, 0).body == b"1"
+    assert store.messages.at(OPERATION_QUEUE, 0).body == b"1"
     for each in (half, renewed):
         with pytest.raises(TransactionDecided) as raised:
             store.transactions.decide(each, commit=True)
@@ -301,7 +301,7 @@ def test_who_holds_a_renewed_half_message_decides_its_renewal(
 def test_what_belongs_to_no_queue_is_refused(store: MessageStore, appender: Appender) -> None:
     appender.append(Message(TOPIC, b"plain"))
     with pytest.raises(MessageRejected, match="names no queue"):
-        store.transactions.decide(store.message_at(QUEUE, 0), commit=True)
+        store.transactions.decide(store.messages.at(QUEUE, 0), commit=True)
     with pytest.raises(MessageRejected, match="belongs to transactions"):
         appender.append(Message(HALF_TOPIC, b"forged"))
     with pytest.raises(MessageRejected, match="belongs to transactions"):
@@ -352,7 +352,7 @@ def test_an_operation_decides_the_half_messages_that_it_names(
     store: MessageStore, appender: Appender, tags: str | None, body: bytes, decided: tuple[int, ...]
 ) -> None:
     appender.append(Message(TOPIC, body, tags=tags))
-    assert decided_by(store.message_at(QUEUE, 0)) == decided
+    assert decided_by(store.messages.at(QUEUE, 0)) == decided
 
 
 # --- checking -------------------------------------------------------------------------------------

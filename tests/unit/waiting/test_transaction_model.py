@@ -57,7 +57,7 @@ class Transactions(RuleBasedStateMachine):
     def begin(self, process: int) -> None:
         store, body = self.stores[process], b"%d" % len(self.model)
         sent = appender_of(store).append_half(Message(TOPIC, body), "producers")
-        self.model.append(Modelled(store.read(sent.commit_log_offset)))
+        self.model.append(Modelled(store.messages.read(sent.commit_log_offset)))
 
     @rule(process=st.integers(0, 1), which=st.integers(0, 99), commit=st.booleans())
     @precondition(lambda self: self.model)
@@ -111,7 +111,7 @@ class Transactions(RuleBasedStateMachine):
     @invariant()
     def what_is_seen_is_what_was_committed(self) -> None:
         for store in self.stores:
-            seen = [store.message_at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
+            seen = [store.messages.at(QUEUE, number).body for number in range(store.topics.max_offset(QUEUE))]
             assert seen == self.visible
 
     @invariant()

@@ -170,7 +170,7 @@ def test_a_body_can_be_sent_compressed_and_is_shown_as_it_was(tmp_path: Path, co
     (shown,) = rows(run("tail", "flights", "--from", "earliest", "--no-follow", "-o", "json", "--store", store))
     assert shown["body"] == text
     with open_store(store) as opened:
-        assert len(opened.read(sent["commit_log_offset"]).stored_body) < 200
+        assert len(opened.messages.read(sent["commit_log_offset"]).stored_body) < 200
 
 
 def test_times_as_people_write_them() -> None:

@@ -55,7 +55,7 @@ def test_a_person_sees_and_decides_what_nobody_has_decided(tmp_path: Path, ids: 
     # Then the handlers get those that were committed, and one is left
     with open_store(tmp_path) as store:
         queue = MessageQueue("orders", 0)
-        assert [store.message_at(queue, number).body for number in range(store.topics.max_offset(queue))] == [
+        assert [store.messages.at(queue, number).body for number in range(store.topics.max_offset(queue))] == [
             b"0",
             b"3",
         ]

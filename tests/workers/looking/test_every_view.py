@@ -213,7 +213,7 @@ def test_worker_ls_and_the_page_of_workers_read_what_runs_by_themselves(store: M
 
 def test_a_message_whose_handler_runs_is_not_said_to_wait(store: MessageStore, root: Path) -> None:
     call = seen(root).calls[0]
-    message = store.message_at(call.queue, call.queue_offset)
+    message = store.messages.at(call.queue, call.queue_offset)
     standing = [
         row for row in rows_of("msg", "trace", message.message_id, root=root) if row["event"] == "group billing"
     ]

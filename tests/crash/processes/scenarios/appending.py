@@ -46,7 +46,7 @@ def index(order: Order, note: Note) -> None:
     order.arm()
     for number in itertools.count():
         appender.append(Message(TOPIC, body_of(number, order.body_bytes), keys=keys_of(number)))
-        store.build_index()
+        store.index.catch_up()
         note(number + 1)
 
 

@@ -47,7 +47,7 @@ def swap_roles(order: Order, note: Note) -> None:
     root = Path(order.root).with_name("returned")
     with open_store(root, SMALL, housekeeping=False) as store:
         fill(store, 60)
-        end, cut_to = store.state.published_to, store.message_at(QUEUE, 20).commit_log_offset
+        end, cut_to = store.state.published_to, store.messages.at(QUEUE, 20).commit_log_offset
         begin_lineage(root)
         Path(order.notes).with_name("tail").write_bytes(log_bytes(store, cut_to))
     note(end)

@@ -25,7 +25,7 @@ def clean(order: Order, note: Note) -> None:
     for number in range(5 * SMALL.consume_queue_file_entries):
         appender.append(Message(TOPIC, body_of(number, order.body_bytes)))
     store.flusher.flush_thorough()
-    store.build_index()
+    store.index.catch_up()
     store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
     order.arm()
     while removed := store.retention.clean():

@@ -102,7 +102,7 @@ def test_a_store_follows_a_master_of_rocketmq_through_its_kill(release: str, tmp
             # Then both have the same log, and the messages can be read here
             assert log_bytes(replica) == begin_of(master.root / FILE, replica.state.published_to)
             queues = replica.topics.queues("orders")
-            found = [replica.message_at(q, n).body for q in queues for n in range(replica.topics.max_offset(q))]
+            found = [replica.messages.at(q, n).body for q in queues for n in range(replica.topics.max_offset(q))]
             assert sorted(int(body.partition(b";")[0]) for body in found) == list(range(400))
 
 
