@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.group_protocols import Members
+from rmqclient.backend.limits import Limits
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
 from rmqclient.backend.transactions import OpenTransaction, Transactions
@@ -31,7 +32,7 @@ from rmqclient.backend.updates import UpdateReader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP
-from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.observe.summary import Group
 
 
@@ -150,8 +151,8 @@ class Backend(Protocol):
     """A store or a cluster. Every method raises StoreClosed after :meth:`close`, and in a forked child."""
 
     @property
-    def config(self) -> StoreConfig:
-        """Its settings."""
+    def limits(self) -> Limits:
+        """What it accepts and promises."""
 
     @property
     def root(self) -> Path | str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.group_protocols import Members
+from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import Sender, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.replies import Replies, ReplySender
@@ -33,7 +34,7 @@ from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import PRODUCER_GROUP
 from rmqclient.place import shown
-from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.observe.summary import Group
 
@@ -46,9 +47,9 @@ class ClusterBackend:
 
     def __init__(self, url: str) -> None:
         self.root = url
-        self.config = StoreConfig()
+        self.limits = Limits()
         self._client = ClusterClient(ClusterURL.parse(url))
-        self._producing = Producing(self._client, self.config)
+        self._producing = Producing(self._client, self.limits)
         self._topics = Topics(self._client)
         self._queues = Queues(self._client)
         self._finding = Finding(self._client)

@@ -292,7 +292,7 @@ def _queue_for(backend: Backend, letter: DeadLetter) -> MessageQueue:
     except TopicNotWritable:
         raise
     except UnknownTopic:  # created again: a group consumes it, or will
-        queues = backend.create_topic(letter.topic, backend.config.default_queue_count)
+        queues = backend.create_topic(letter.topic, backend.limits.default_queue_count)
     key = letter.message.sharding_key
     if key is None and backend.cleanup_policy(letter.topic) == "compact":
         key = next(iter(letter.message.keys), None)

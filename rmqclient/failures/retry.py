@@ -301,7 +301,7 @@ def flush(backend: Backend, sender: Sender, copy: SendResult | None) -> None:
     Raises NotFlushed, StorePoisoned.
     """
     end = copy.commit_log_end if copy is not None else None
-    for left in reversed(range(_FLUSH_TRIES if backend.config.durability is Durability.SYNC else 0)):
+    for left in reversed(range(_FLUSH_TRIES if backend.limits.durability is Durability.SYNC else 0)):
         try:
             sender.wait_until_flushed(end)
         except NotFlushed:  # storing it again would make a second copy

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import Backend, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
@@ -33,7 +34,6 @@ from rmqclient.store import (
     MemberInfo,
     MessageQueue,
     MessageStore,
-    StoreConfig,
     clock,
     layout,
 )
@@ -56,11 +56,7 @@ class LocalBackend:
     def __init__(self, store: MessageStore, *, owns_store: bool) -> None:
         self.store = store
         self._owns_store = owns_store
-
-    @property
-    def config(self) -> StoreConfig:
-        """The settings of the store."""
-        return self.store.config
+        self.limits = Limits.of(store.config)
 
     @property
     def root(self) -> Path:

@@ -12,7 +12,7 @@ from rmqclient.local.flushes import Flushes
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import Appender, Durability, MessageStore, layout
 from rmqclient.store.append.replicas import told
-from rmqclient.store.append.write_buffer import WriteBuffer
+from rmqclient.store.append.write_buffer import BATCH_BYTES, BATCH_MESSAGES, WriteBuffer
 
 _RESTRICTED: Final = layout.RUNTIME_HEADER.at["restricted"]
 
@@ -97,7 +97,14 @@ class LocalSender:
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of this process, with ``limit_bytes`` of messages at most."""
-        return WriteBuffer(self._appender, self._store.config, limit_bytes)
+        config = self._store.config
+        return WriteBuffer(
+            self._appender,
+            limit_bytes,
+            commit_interval_ms=config.commit_interval_ms,
+            batch_messages=min(config.consume_queue_file_entries, BATCH_MESSAGES),
+            batch_bytes=min(config.commit_log_file_bytes - layout.BLANK_RECORD.size, BATCH_BYTES),
+        )
 
     def close(self) -> None:
         """Wait for every :meth:`append_async`. Closing twice does nothing."""

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from rmqclient.duration import Duration, to_seconds
+from rmqclient.backend.limits import Limits
+from rmqclient.duration import LONGEST_DELAY, Duration, to_seconds
 from rmqclient.message import Message
 from rmqclient.store import Durability, StoreConfig
 from rmqclient.store.numbers import whole
@@ -97,27 +98,30 @@ def request_meant(
     return message, timeout, sharding_key
 
 
-def check_write_buffer(write_buffer_bytes: int, config: StoreConfig | None) -> None:
+def check_write_buffer(write_buffer_bytes: int, settings: StoreConfig | Limits | None) -> None:
     """Raise TypeError or ValueError for an invalid size, and for a buffer with SYNC durability."""
     whole("write_buffer_bytes", write_buffer_bytes)
-    if write_buffer_bytes and config is not None and config.durability is Durability.SYNC:
+    if write_buffer_bytes and settings is not None and settings.durability is Durability.SYNC:
         raise ValueError(
             f"write_buffer_bytes={write_buffer_bytes} with Durability.SYNC: a buffer in memory cannot keep what that "
             "promises; give one of them"
         )
 
 
-def window_of(within: Duration | None, config: StoreConfig) -> timedelta | None:
+def window_of(within: Duration | None, kept_hours: int | None) -> timedelta | None:
     """Return ``within`` as a timedelta.
 
-    Raises ValueError if it is not positive or exceeds the retention time, TypeError for anything except a duration.
+    ``kept_hours`` is the retention time; None if it is not known. Raises ValueError if ``within`` is not positive or
+    exceeds it, TypeError for anything except a duration.
     """
     if within is None:
         return None
-    seconds, reserved = to_seconds("within", within), timedelta(hours=config.retention.file_reserved_hours)
-    if not 0 < seconds <= reserved.total_seconds():
+    seconds = to_seconds("within", within)
+    if kept_hours is not None and not 0 < seconds <= kept_hours * 3600:
         raise ValueError(
-            f"within={within!r}: a window is positive and at most {config.retention.file_reserved_hours} hours, for "
-            "which the store keeps messages (file_reserved_hours); None looks at all that it has"
+            f"within={within!r}: a window is positive and at most {kept_hours} hours, for which the store keeps "
+            "messages (file_reserved_hours); None looks at all that it has"
         )
-    return timedelta(seconds=seconds)
+    if not seconds > 0:
+        raise ValueError(f"within={within!r}: a window is positive")
+    return timedelta(seconds=min(seconds, LONGEST_DELAY.total_seconds()))

@@ -79,7 +79,7 @@ class Producer(Closing):
         compressor = compressor_of(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
         try:
-            settings = config or self._backend.config
+            settings = config or self._backend.limits
             check_write_buffer(write_buffer_bytes, settings)
             self._is_sync = settings.durability is Durability.SYNC
             self._queue_count = settings.default_queue_count
@@ -279,7 +279,7 @@ class Producer(Closing):
         self._sender.check_usable()
         message, key = once_meant(message, second, key)
         due = due_ms(delay_level, delay, deliver_at)
-        window = window_of(within, self._backend.config)
+        window = window_of(within, self._backend.limits.file_reserved_hours)
         result = self._sender.append_once(with_key(message, key), key, window, sharding_key, level_of(delay_level), due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
@@ -443,7 +443,7 @@ class Producer(Closing):
         make_topic = partial(_make_topic, self._backend, self._queue_count)  # a bound method would be a reference cycle
         sender: Sender = self._backend.sender(make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
-            sender = CompressingSender(sender, compressor, self._backend.config.max_body_bytes)
+            sender = CompressingSender(sender, compressor, self._backend.limits.max_body_bytes)
         for observer in self._observers:
             sender = ObservedSender(sender, observer)
         return SurroundedSender(sender, middleware) if middleware else sender

@@ -54,7 +54,7 @@ class Journal:
 
     def __init__(self, backend: LocalBackend, group: str) -> None:
         self.group = group
-        self.limit = backend.config.max_body_bytes
+        self.limit = backend.limits.max_body_bytes
         """Bytes of one result, at most."""
         self._backend = backend
         self._topic = STEPS_PREFIX + group
@@ -84,7 +84,7 @@ class Journal:
     @property
     def is_quick(self) -> bool:
         """Whether :meth:`add` does not wait for the disk."""
-        return self._backend.config.durability is not Durability.SYNC
+        return self._backend.limits.durability is not Durability.SYNC
 
     def add(self, message_id: str, record: Record, *, lasting: bool = True) -> Record:
         """Store a record and return it with its place; with ``lasting`` it is as durable as a sent message.
@@ -233,7 +233,7 @@ class Journal:
 
     def _is_long(self, since_ms: int, until_ms: int) -> bool:
         """Return whether retention may remove a record stored at one time before another time."""
-        return until_ms - since_ms >= self._backend.config.retention.file_reserved_hours * _MS_PER_HOUR // 4
+        return until_ms - since_ms >= self._backend.store.config.retention.file_reserved_hours * _MS_PER_HOUR // 4
 
     def _copies(self, topic: str, message_id: str) -> Iterator[ReceivedMessage]:
         """Yield the copies of a message for this group in a topic."""

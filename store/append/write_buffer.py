@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rmqclient.store import layout
-from rmqclient.store.config import StoreConfig
 from rmqclient.store.errors import NotFlushed, NotReplicated, QueueError, StoreClosed
 from rmqclient.store.kernel._kernel import Message, SendResult
 from rmqclient.store.threads.guarded import GuardedThread
@@ -65,12 +63,20 @@ class WriteBuffer:
     full, so a slow disk or a stuck append of another process does not delay senders before that.
     """
 
-    def __init__(self, appender: BatchAppender, config: StoreConfig, limit_bytes: int) -> None:
+    def __init__(
+        self,
+        appender: BatchAppender,
+        limit_bytes: int,
+        *,
+        commit_interval_ms: int = 200,
+        batch_messages: int = BATCH_MESSAGES,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> None:
         self._appender = appender
         self._limit_bytes = limit_bytes
-        self._interval_s = config.commit_interval_ms / 1000
-        self._batch_messages = min(config.consume_queue_file_entries, BATCH_MESSAGES)
-        self._batch_bytes = min(config.commit_log_file_bytes - layout.BLANK_RECORD.size, BATCH_BYTES)
+        self._interval_s = commit_interval_ms / 1000
+        self._batch_messages = batch_messages
+        self._batch_bytes = batch_bytes
         self._flushing = threading.Lock()  # taken before the other one
         self._lock = threading.Lock()  # guards what follows
         self._batches: deque[_Batch] = deque()

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
+from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
@@ -26,7 +27,7 @@ from rmqclient.errors import OffsetOutOfRange, QueueOwned, StoreBusy, StoreClose
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import group_and_member
-from rmqclient.store import MemberInfo, MessageQueue, StoreConfig
+from rmqclient.store import MemberInfo, MessageQueue
 from rmqclient.store.observe.summary import Group, summaries
 from tests.backend.memory_groups import MemoryGroups, MemoryMembers, as_seen
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_ms, record_of
@@ -37,7 +38,7 @@ class InMemoryBackend:
     """Messages in the memory of this process, for as long as somebody refers to it."""
 
     def __init__(self, directory: Path = Path("/nowhere")) -> None:
-        self.config = StoreConfig()
+        self.limits = Limits()
         self.directory = directory
         self.root: Path | str = directory
         self.namespace = "memory"

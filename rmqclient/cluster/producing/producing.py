@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from rmqclient.backend.limits import Limits
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.producing.replies import ClusterReplies, ClusterReplySender, Pushes
 from rmqclient.cluster.producing.transactions import ClusterTransactions, Questions
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
 from rmqclient.cluster.sending.sender import ClusterSender
-from rmqclient.store import StoreConfig
 
 
 class Producing:
-    """The producers of one client. ``config`` has the limits of bodies and of write buffers."""
+    """The producers of one client."""
 
-    def __init__(self, client: ClusterClient, config: StoreConfig) -> None:
+    def __init__(self, client: ClusterClient, limits: Limits) -> None:
         self._client = client
-        self._config = config
+        self._limits = limits
         self._groups = ProducerGroups(client)
         self._questions = Questions(client)
         self._pushes = Pushes(client)
 
     def sender(self, group: str) -> ClusterSender:
         """Return a sender for one producer of a group."""
-        return ClusterSender(self._client, self._groups, group, self._config)
+        return ClusterSender(self._client, self._groups, group, self._limits)
 
     def transactions(self, group: str) -> ClusterTransactions:
         """Return the transactions of a producer group."""

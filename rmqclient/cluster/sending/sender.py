@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from rmqclient.backend.futures import SendFuture
+from rmqclient.backend.limits import Limits
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending import copies
 from rmqclient.cluster.sending.attempts import Attempts
@@ -21,16 +22,16 @@ from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, Queu
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import check_sharding_key
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.store import StoreConfig, encode_properties, new_message_id
+from rmqclient.store import encode_properties, new_message_id
 from rmqclient.store.append.write_buffer import WriteBuffer
 
 
 class ClusterSender:
     """Sends the messages of one producer of ``group``. Safe for threads."""
 
-    def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, config: StoreConfig) -> None:
+    def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, limits: Limits) -> None:
         self._url = client.url
-        self._config = config
+        self._max_body_bytes = limits.max_body_bytes
         self._groups = groups
         self._group = client.url.wrap(group)  # the name on the wire
         self._choice = QueueChoice(client.routes)
@@ -44,9 +45,9 @@ class ClusterSender:
         message = encoded(message)
         body = message.body
         assert isinstance(body, bytes)
-        if len(body) > self._config.max_body_bytes:
+        if len(body) > self._max_body_bytes:
             raise BodyTooLarge(
-                f"the body has {len(body):,} bytes; a broker takes {self._config.max_body_bytes:,} (maxMessageSize): "
+                f"the body has {len(body):,} bytes; a broker takes {self._max_body_bytes:,} (maxMessageSize): "
                 "store what is larger elsewhere, and send its name"
             )
         return message
@@ -85,7 +86,7 @@ class ClusterSender:
         topic = topic_of(messages)
         ready = [self.encoded(message) for message in messages]
         extras = [self._extra(topic, sharding_key) for _ in ready]
-        parts = list(parts_of(ready, extras, self._config.max_body_bytes))  # check all before sending the first
+        parts = list(parts_of(ready, extras, self._max_body_bytes))  # check all before sending the first
         results: list[SendResult] = []
         for part in parts:
             pinned = results[0].queue if results else None
@@ -152,7 +153,7 @@ class ClusterSender:
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of ``limit_bytes`` at most, which sends batches."""
-        return WriteBuffer(_Buffered(self.append_batch, self._size_of), self._config, limit_bytes)
+        return WriteBuffer(_Buffered(self.append_batch, self._size_of), limit_bytes)
 
     def close(self) -> None:
         """Wait for every :meth:`append_async`, and leave the group. Closing twice does nothing."""

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient.backend.limits import Limits
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.cluster.address.url import ClusterURL
@@ -22,7 +23,7 @@ from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import MessageRejected, RequestTimeout
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields, response
-from rmqclient.store import MessageQueue, StoreConfig, decode_records
+from rmqclient.store import MessageQueue, decode_records
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, producing, properties_of, stored
 from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.cluster.standard_answers import Cluster, route_of
@@ -134,7 +135,7 @@ def test_a_requester_that_asks_nothing_keeps_few_replies_of_others(monkeypatch: 
     monkeypatch.setattr(replies_module, "_MOST_KEPT", 3)
     with scripted_cluster() as cluster:
         client = ClusterClient(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-        idle = Producing(client, StoreConfig()).replies()
+        idle = Producing(client, Limits()).replies()
         for number in range(5):
             idle.came(received(KEYS=str(number)))
         assert [reply.keys for reply in idle.take()] == [("2",), ("3",), ("4",)]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
 
 from rmqclient import Compression, Message, Producer
+from rmqclient.duration import Duration
 from rmqclient.errors import (
     BodyTooLarge,
     InvalidName,
@@ -194,6 +197,16 @@ def test_what_no_broker_can_do_says_what_to_do_instead(version: int) -> None:
             producer.send_batch([Message("orders", b"")], compression=Compression.ZLIB)
         with pytest.raises(NotOnCluster, match="one by one"):
             producer.send_batch([Message("orders", b"")], delay_level=3)
+        assert not cluster.asked(SEND)
+
+
+@pytest.mark.parametrize(
+    "within", [timedelta(minutes=5), timedelta(hours=72, seconds=1), timedelta(days=365), math.inf]
+)
+def test_a_window_of_any_length_is_refused_because_brokers_keep_no_key_unique(within: Duration) -> None:
+    with producing() as (cluster, producer):
+        with pytest.raises(NotOnCluster):
+            producer.send_once(Message("orders", b""), "key", within=within)
         assert not cluster.asked(SEND)
 
 
