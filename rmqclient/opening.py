@@ -17,7 +17,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeAlias
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.errors import NotOnCluster
 from rmqclient.local.backend import LocalBackend
 from rmqclient.place import check_scheme, scheme_of, shown

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
 from rmqclient.filters.tag import parse_tags

@@ -7,6 +7,6 @@ user's argument.
 
 from __future__ import annotations
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 
 __all__ = ["Backend"]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.bells import ArrivalBell, Bell
-from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.backend.protocols import Sender
 from rmqclient.backend.pull_result import PullStatus
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage

@@ -18,8 +18,8 @@ from contextvars import ContextVar
 from rmqclient.backend.group_protocols import Grant
 from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.keeper import Keeper
 from rmqclient.steps.steps import Steps
+from rmqclient.steps.steps_factory import StepsFactory
 from rmqclient.store import give_steps
 
 FIELDS = ("message_id", "topic", "group", "attempt")
@@ -29,14 +29,14 @@ FIELDS = ("message_id", "topic", "group", "attempt")
 class Current:
     """What one thread or one coroutine handles now."""
 
-    __slots__ = ("given", "grant", "group", "keeper", "steps")
+    __slots__ = ("factory", "given", "grant", "group", "steps")
 
     grant: Grant
     """Of the queue that the message came from. Set before the first message."""
 
-    def __init__(self, group: str, keeper: Keeper | None = None) -> None:
+    def __init__(self, group: str, factory: StepsFactory | None = None) -> None:
         self.group = group
-        self.keeper = keeper
+        self.factory = factory
         """Makes the steps of messages; None where there are none."""
         self.given: ReceivedMessage | list[ReceivedMessage] | None = None
         """The message, or the messages, of the present call. None while no handler runs."""
@@ -89,14 +89,14 @@ def fields_of(message: ReceivedMessage, group: str) -> dict[str, str | int]:
 def steps_of(message: ReceivedMessage) -> Steps:
     """Return the steps of the message that the running handler was called with: what ``message.steps`` is.
 
-    Raises HandlerError for any other message, and as :meth:`rmqclient.steps.keeper.Keeper.steps`.
+    Raises HandlerError for any other message, and as :meth:`rmqclient.steps.steps_factory.StepsFactory.steps`.
     """
     current = _current.get()
-    if current is None or current.keeper is None or (handled := current.message) is None:
+    if current is None or current.factory is None or (handled := current.message) is None:
         raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
     if current.steps is not None and current.steps.message is message:
         return current.steps
-    steps = current.keeper.steps(message, current.grant)
+    steps = current.factory.steps(message, current.grant)
     if message is not handled:
         raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
     current.steps = steps

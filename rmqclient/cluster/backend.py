@@ -48,6 +48,7 @@ class ClusterBackend:
     def __init__(self, url: str) -> None:
         self.root = url
         self.limits = Limits()
+        self.steps = None
         self._client = ClusterClient(ClusterURL.parse(url))
         self._producing = Producing(self._client, self.limits)
         self._topics = Topics(self._client)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Membership
-from rmqclient.backend.protocols import Backend
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.delivery import Delivery
 from rmqclient.store.errors import QueueError, StoreClosed

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Literal, TypeAlias
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock

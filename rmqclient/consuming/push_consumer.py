@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Members, Membership
-from rmqclient.backend.protocols import Backend
 from rmqclient.calling.current import log_fields
 from rmqclient.calling.event_loop import LAST_WORDS_S, EventLoop
 from rmqclient.calling.hooks import Hooks

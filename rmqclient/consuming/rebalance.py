@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Membership, Seat
-from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError

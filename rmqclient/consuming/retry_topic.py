@@ -14,8 +14,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Members
-from rmqclient.backend.protocols import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import datetime
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Members
-from rmqclient.backend.protocols import Backend
 from rmqclient.handler import Start
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue

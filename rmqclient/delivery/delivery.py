@@ -18,8 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Membership
-from rmqclient.backend.protocols import Backend
 from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.acknowledging import Acknowledger
@@ -30,7 +30,7 @@ from rmqclient.delivery.turns import Queue, Relief, Turns
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.sending.reply import Replier
-from rmqclient.steps.keeper import Keeper
+from rmqclient.steps.steps_factory import StepsFactory
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.tracing.incoming import observed
 from rmqclient.tracing.observers import Observer
@@ -64,7 +64,7 @@ class Delivery(ABC, Generic[Queue]):
         self._membership = membership
         self._config = config
         self._callers = callers
-        self._keeper = Keeper(backend, handler)
+        self._steps_factory = StepsFactory(backend, handler)
         call = callers.of(handler)
         self._call = Replier(backend).answering(handler, call) if handler.replies else call
         self._calls = [Calls() for _ in range(self._call_count(handler))]
@@ -112,7 +112,7 @@ class Delivery(ABC, Generic[Queue]):
             self._call = self._callers.waiting(self._handler, self._call)
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
-            calls.current = Current(self._handler.group, self._keeper)
+            calls.current = Current(self._handler.group, self._steps_factory)
         for thread in self._threads:
             thread.start()
 

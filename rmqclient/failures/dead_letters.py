@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.backend.backend import Backend
+from rmqclient.backend.protocols import Sender
 from rmqclient.errors import LettersRejected
 from rmqclient.failures.failure import HISTORY, history
 from rmqclient.failures.origin import origin_topic

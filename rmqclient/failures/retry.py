@@ -24,7 +24,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.backend.backend import Backend
+from rmqclient.backend.protocols import Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError, ReplyRejected, StepRejected
 from rmqclient.failures.failure import Failure, with_failures, without_longest

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.limits import Limits
-from rmqclient.backend.protocols import Backend, Span
+from rmqclient.backend.protocols import Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
-from rmqclient.codecs import encode_body
 from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
 from rmqclient.local.groups import LocalMembers
 from rmqclient.local.open_transactions import decide, open_transactions
 from rmqclient.local.reader import read
-from rmqclient.local.sender import LocalSender
+from rmqclient.local.sender import LocalSender, sender_of
+from rmqclient.local.steps import LocalSteps
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
@@ -37,7 +38,6 @@ from rmqclient.store import (
     clock,
     layout,
 )
-from rmqclient.store.append.admission import Later
 from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.observe.reading import Reading, Unreadable
@@ -48,7 +48,7 @@ _log = Log(__name__)
 
 
 class LocalBackend:
-    """A store of this host; methods are those of :class:`rmqclient.backend.protocols.Backend`.
+    """A store of this host; methods are those of :class:`rmqclient.backend.backend.Backend`.
 
     ``owns_store``: closing the backend closes the store.
     """
@@ -57,6 +57,7 @@ class LocalBackend:
         self.store = store
         self._owns_store = owns_store
         self.limits = Limits.of(store.config)
+        self.steps = LocalSteps(store)
 
     @property
     def root(self) -> Path:
@@ -150,12 +151,7 @@ class LocalBackend:
     ) -> LocalSender:
         """Return a sender for one producer."""
         del group  # records do not have the producer group
-        store = self.store
-        return LocalSender(
-            store,
-            store.appender(make_topic, encode_body, prepare=prepare),
-            lambda: store.appender(make_topic, encode_body, prepare=False, admission=Later),
-        )
+        return sender_of(self.store, make_topic, prepare=prepare)
 
     def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
         """Return the transactions of a producer group."""

@@ -7,14 +7,24 @@ from datetime import timedelta
 from typing import Final
 
 from rmqclient.backend.futures import SendFuture
-from rmqclient.codecs import encoded
+from rmqclient.codecs import encode_body, encoded
 from rmqclient.local.flushes import Flushes
 from rmqclient.message import Message, ReceivedMessage, SendResult
-from rmqclient.store import Appender, Durability, MessageStore, layout
+from rmqclient.store import Appender, Durability, MessageQueue, MessageStore, layout
+from rmqclient.store.append.admission import Later
 from rmqclient.store.append.replicas import told
 from rmqclient.store.append.write_buffer import BATCH_BYTES, BATCH_MESSAGES, WriteBuffer
 
 _RESTRICTED: Final = layout.RUNTIME_HEADER.at["restricted"]
+
+
+def sender_of(store: MessageStore, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool) -> LocalSender:
+    """Return a sender; arguments as those of :meth:`rmqclient.backend.backend.Backend.sender`."""
+    return LocalSender(
+        store,
+        store.appender(make_topic, encode_body, prepare=prepare),
+        lambda: store.appender(make_topic, encode_body, prepare=False, admission=Later),
+    )
 
 
 class LocalSender:

@@ -1,12 +1,12 @@
 """Durable steps: stores the finished steps of a handler's message, so that a later call resumes after them.
 
-============  ==========================================================================================
-``steps``     the interface of handlers: :class:`Steps`, which ``message.steps`` returns
-``keeper``    makes the steps of one handler's messages, or refuses them
-``signals``   sends a signal to a message that waits for it
-``journal``   the stored steps of one group's messages, and the waiting copies
-``values``    encoding of results
-``record``    one stored step, as a message
-``ends``      ends of a call whose message continues later or elsewhere
-============  ==========================================================================================
+=================  =====================================================================================
+``steps``          the interface of handlers: :class:`Steps`, which ``message.steps`` returns
+``steps_factory``  makes the steps of one handler's messages, or refuses them
+``signals``        sends a signal to a message that waits for it
+``journal``        the stored steps of one group's messages, and the waiting copies
+``values``         encoding of results
+``record``         one stored step, as a message
+``ends``           ends of a call whose message continues later or elsewhere
+=================  =====================================================================================
 """

@@ -28,8 +28,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from rmqclient.backend.backend import Backend
+from rmqclient.errors import NotOnCluster
 from rmqclient.failures.retry import flush, retry_topic, waiting_properties
-from rmqclient.local.backend import LocalBackend
 from rmqclient.message import MessageQueue, ReceivedMessage
 from rmqclient.names import RETRY_PREFIX, STEPS_PREFIX
 from rmqclient.steps.ends import MovedOn
@@ -50,16 +51,23 @@ _MS_PER_HOUR = 3_600_000
 
 
 class Journal:
-    """The stored steps of one group. Safe for threads."""
+    """The stored steps of one group. Safe for threads.
 
-    def __init__(self, backend: LocalBackend, group: str) -> None:
+    Raises NotOnCluster, which names the ``user`` of the journal, if the backend does not keep steps.
+    """
+
+    def __init__(self, backend: Backend, group: str, user: str) -> None:
+        if backend.steps is None:
+            raise NotOnCluster(f"{user} needs a store of this host: give its directory, not {backend!r}")
         self.group = group
         self.limit = backend.limits.max_body_bytes
         """Bytes of one result, at most."""
         self._backend = backend
         self._topic = STEPS_PREFIX + group
         self._retry_topic = retry_topic(group)
-        self._sender = backend.sender(lambda topic: backend.create_topic(topic, 1), prepare=False)
+        self._store = backend.steps
+        self._sender = backend.steps.sender()
+        self._kept_ms = (backend.limits.file_reserved_hours or 0) * _MS_PER_HOUR
 
     def find(self, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
         """Return the records of a message. Raises as a read of the index, and StoreBusy.
@@ -79,7 +87,7 @@ class Journal:
     @property
     def log_begin(self) -> int:
         """The begin of the log. A message before it, in a compacted file, may have outlived its records."""
-        return self._backend.store.state.min_offset
+        return self._store.log_begin
 
     @property
     def is_quick(self) -> bool:
@@ -209,7 +217,7 @@ class Journal:
     @property
     def is_begun(self) -> bool:
         """Whether any message of the group has had a step. This is cheap."""
-        return self._topic in self._backend.store.topics
+        return self._store.has(self._topic)
 
     def _messages_of(self, message_id: str, *, is_copy: bool) -> Iterator[ReceivedMessage]:
         yield from self._by_key(self._topic, message_id, _MOST_RECORDS)
@@ -233,7 +241,7 @@ class Journal:
 
     def _is_long(self, since_ms: int, until_ms: int) -> bool:
         """Return whether retention may remove a record stored at one time before another time."""
-        return until_ms - since_ms >= self._backend.store.config.retention.file_reserved_hours * _MS_PER_HOUR // 4
+        return until_ms - since_ms >= self._kept_ms // 4
 
     def _copies(self, topic: str, message_id: str) -> Iterator[ReceivedMessage]:
         """Yield the copies of a message for this group in a topic."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.errors import StepError
-from rmqclient.local.backend import LocalBackend, store_of
 from rmqclient.names import check_group
 from rmqclient.steps.journal import Journal, id_of
 from rmqclient.steps.record import Record, check_name
@@ -13,8 +12,7 @@ from rmqclient.steps.values import coding_of
 
 def signal(backend: Backend, group: str, message_id: str, name: str, payload: object) -> bool:
     """Store a signal for a message of a group; return whether that woke it. See :meth:`rmqclient.Producer.signal`."""
-    store = store_of(backend, "signal()")
-    journal = Journal(LocalBackend(store, owns_store=False), check_group(group))
+    journal = Journal(backend, check_group(group), "signal()")
     message = backend.message_by_id(message_id)
     if message is None:
         raise StepError(f"no message has the id {message_id!r}: give the message_id of the message that waits")

@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from rmqclient.backend.protocols import Backend, Sender
+from rmqclient.backend.backend import Backend
+from rmqclient.backend.protocols import Sender
 from rmqclient.message import Message
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError

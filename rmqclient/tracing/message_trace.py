@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rmqclient.backend.around import Outgoing
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.codecs import encoded
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from rmqclient.backend.around import Outgoing
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
 

@@ -39,6 +39,7 @@ class InMemoryBackend:
 
     def __init__(self, directory: Path = Path("/nowhere")) -> None:
         self.limits = Limits()
+        self.steps = None
         self.directory = directory
         self.root: Path | str = directory
         self.namespace = "memory"

@@ -13,7 +13,7 @@ from rmqclient.place import scheme_of, shown
 
 if TYPE_CHECKING:
     from rmqclient.admin import Admin
-    from rmqclient.backend.protocols import Backend
+    from rmqclient.backend.backend import Backend
     from rmqclient.consuming.reader import Reader
     from rmqclient.opening import MessageStore
 

@@ -43,7 +43,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
         self.pass_on: Callable[[str], bool] = lambda _topic: False
         """Lets another process have the retry topic that has a handler for this topic; tells whether there is one."""
-        self.send_back = SendBack(self._handler.group, failures, self._acknowledger, self.counters, self._keeper)
+        self.send_back = SendBack(self._handler.group, failures, self._acknowledger, self.counters, self._steps_factory)
         """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()

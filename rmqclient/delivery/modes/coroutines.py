@@ -104,7 +104,7 @@ class CoroutineDelivery(ConcurrentDelivery):
             lose(f"rmq-{self._handler.group}-coroutine", error)
 
     async def _run_one(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
-        current = Current(self._handler.group, self._keeper)
+        current = Current(self._handler.group, self._steps_factory)
         current.grant, current.given = queue.grant, message
         current.enter()
         await self._runner.run_one(calls, queue, message, self._call, self._is_acknowledged, self._has_failed)

@@ -18,8 +18,8 @@ from rmqclient.failures.failure import DEATHS, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import Lost, StepsEnd
-from rmqclient.steps.keeper import Keeper
 from rmqclient.steps.steps import Steps
+from rmqclient.steps.steps_factory import StepsFactory
 from rmqclient.store import clock
 from rmqclient.store.errors import QueueError
 from rmqclient.store.threads.logs import Log
@@ -57,13 +57,18 @@ class SendBack:
     """Sends back the messages of one handler; safe for threads."""
 
     def __init__(
-        self, group: str, failures: StoresFailures, acknowledger: Acknowledger, counters: Counters, keeper: Keeper
+        self,
+        group: str,
+        failures: StoresFailures,
+        acknowledger: Acknowledger,
+        counters: Counters,
+        steps_factory: StepsFactory,
     ) -> None:
         self._group = group
         self._failures = failures
         self._acknowledger = acknowledger
         self._counters = counters
-        self._keeper = keeper
+        self._steps_factory = steps_factory
 
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
@@ -188,7 +193,7 @@ class SendBack:
 
     def _store(self, message: ReceivedMessage, failure: Failure, *earlier: Failure, was_begun: bool) -> Outcome | None:
         """Store a message, unless it goes on as a copy that a process has stored which then died. Raises as a send."""
-        end = self._keeper.moved_on(message, was_begun=was_begun)
+        end = self._steps_factory.moved_on(message, was_begun=was_begun)
         if end is not None:
             end.store()
             return Outcome.RETRY

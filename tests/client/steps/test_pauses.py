@@ -172,7 +172,7 @@ def test_a_message_that_was_left_over_runs_no_step_that_its_copy_finishes_meanwh
     kit.advance(minutes=1)
 
     # When the copy is finished by another thread while the steps of the message are looked for
-    find, journal = Journal.find, Journal(LocalBackend(store, owns_store=False), "billing")
+    find, journal = Journal.find, Journal(LocalBackend(store, owns_store=False), "billing", "a test")
 
     def find_slowly(journal: Journal, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
         found = find(journal, message_id, is_copy=is_copy)

@@ -11,7 +11,7 @@ import pytest
 
 from rmqclient import App, Batch, ConsumerConfig, Decision, Message, Producer, TransactionProducer
 from rmqclient.admin.life import life_of
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.message import ReceivedMessage
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore

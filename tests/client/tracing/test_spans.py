@@ -14,7 +14,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rmqclient import App, Batch, Message, Producer, PullConsumer, RetryPolicy, Suspend, TransactionProducer, tracing
-from rmqclient.backend.protocols import Backend
+from rmqclient.backend.backend import Backend
 from rmqclient.databases.outbox import Outbox
 from rmqclient.databases.relay import Relay
 from rmqclient.message import ReceivedMessage

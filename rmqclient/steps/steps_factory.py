@@ -1,4 +1,4 @@
-"""Keeper: makes the steps of one handler's messages, or refuses them."""
+"""Steps factory: makes the steps of one handler's messages, or refuses them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rmqclient.errors import HandlerError
-from rmqclient.local.backend import LocalBackend, store_of
 from rmqclient.names import function_name
 from rmqclient.steps.journal import Journal
 from rmqclient.steps.steps import Steps
 
 if TYPE_CHECKING:
+    from rmqclient.backend.backend import Backend
     from rmqclient.backend.group_protocols import Grant
-    from rmqclient.backend.protocols import Backend
     from rmqclient.handler import Handler
     from rmqclient.message import ReceivedMessage
     from rmqclient.steps.ends import MovedOn
@@ -24,7 +23,7 @@ _ORDERED = (
 )
 
 
-class Keeper:
+class StepsFactory:
     """Makes steps for the threads of one handler. It costs nothing until the first message uses them."""
 
     def __init__(self, backend: Backend, handler: Handler) -> None:
@@ -43,7 +42,7 @@ class Keeper:
         """
         handler = self._handler
         can_have = handler.batch is None and handler.order is None and not handler.broadcast
-        if not can_have or not isinstance(self._backend, LocalBackend) or not (was_begun or self._journal.is_begun):
+        if not can_have or self._backend.steps is None or not (was_begun or self._journal.is_begun):
             return None
         return self._journal.moved_on(message)
 
@@ -56,5 +55,4 @@ class Keeper:
                     f"handler {function_name(handler.function)} has {what}: durable steps are for a handler that takes "
                     "one message, and whose group handles it once"
                 )
-        store = store_of(self._backend, "message.steps")
-        return Journal(LocalBackend(store, owns_store=False), handler.group)
+        return Journal(self._backend, handler.group, "message.steps")
