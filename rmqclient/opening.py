@@ -14,12 +14,13 @@ Nothing of the network is imported before a URL is opened.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from rmqclient.backend.backend import Backend
+from rmqclient.backend.backend import Backend, leave_open
 from rmqclient.errors import NotOnCluster
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.place import check_scheme, scheme_of, shown
 from rmqclient.store import MessageStore, StoreConfig, open_store
 
@@ -42,12 +43,13 @@ def open_backend(
     and NameServerUnreachable when no name server of a cluster answers.
     """
     if isinstance(place, MessageStore):
-        return LocalBackend(place, owns_store=False)
+        return local_backend(place)
     if isinstance(place, str) and scheme_of(place):
         return _open_cluster(place)
     if isinstance(place, Path | str):
-        return LocalBackend(open_store(place, config, create=create, housekeeping=housekeeping), owns_store=True)
-    return place.shared()
+        store = open_store(place, config, create=create, housekeeping=housekeeping)
+        return local_backend(store, store.close)
+    return replace(place, close=leave_open)
 
 
 def open_local_store(
@@ -64,6 +66,6 @@ def open_local_store(
 
 def _open_cluster(url: str) -> Backend:
     check_scheme(url)
-    from rmqclient.cluster.backend import ClusterBackend  # noqa: PLC0415 - a directory needs nothing of the network
+    from rmqclient.cluster.backend import cluster_backend  # noqa: PLC0415 - a directory needs nothing of the network
 
-    return ClusterBackend(url)
+    return cluster_backend(url)

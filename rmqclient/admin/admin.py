@@ -59,25 +59,27 @@ class Admin(Closing):
 
     def topics(self) -> list[TopicInfo]:
         """Return every topic, sorted by name."""
-        return [self.topic(name) for name in self._backend.topics()]
+        return [self.topic(name) for name in self._backend.topics.names()]
 
     def topic(self, name: str) -> TopicInfo:
         """Return one topic. Raises UnknownTopic."""
-        read = set(self._backend.read_queues(name))
+        read = set(self._backend.topics.read_queues(name))
         try:
-            written = set(self._backend.write_queues(name))
+            written = set(self._backend.topics.write_queues(name))
         except TopicNotWritable:
             written = set()
         queues = tuple(
-            QueueInfo(queue.queue_id, *self._backend.span(queue), queue.broker_name, queue in written, queue in read)
-            for queue in self._backend.queues(name)
+            QueueInfo(
+                queue.queue_id, *self._backend.queues.span(queue), queue.broker_name, queue in written, queue in read
+            )
+            for queue in self._backend.topics.queues(name)
         )
         messages = sum(queue.max_offset - queue.min_offset for queue in queues)
-        return TopicInfo(name, queues, messages, self._backend.cleanup_policy(name))
+        return TopicInfo(name, queues, messages, self._backend.topics.cleanup_policy(name))
 
     def create_topic(self, name: str, queue_count: int, cleanup_policy: str | None = None) -> TopicInfo:
         """Make a topic, or return the one there is. Raises InvalidName, ValueError, TableFull, ConfigMismatch."""
-        self._backend.create_topic(check_topic(name), check_queue_count(queue_count), cleanup_policy)
+        self._backend.topics.create(check_topic(name), check_queue_count(queue_count), cleanup_policy)
         return self.topic(name)
 
     def update_topic(
@@ -96,7 +98,7 @@ class Admin(Closing):
         TableFull, and ValueError for a ``queue_count`` below the queues that the topic has.
         """
         store = store_of(self._backend, "a change of a topic")
-        have = len(self._backend.queues(check_topic(name)))
+        have = len(self._backend.topics.queues(check_topic(name)))
         if queue_count is not None and check_queue_count(queue_count) < have:
             raise ValueError(
                 f"topic {name!r} has {have} queues, asked for {queue_count}: a queue with messages cannot be taken "
@@ -120,7 +122,7 @@ class Admin(Closing):
         groups that have not passed them handle them: :meth:`seek` the groups first.
         """
         store = store_of(self._backend, "a removal of a topic")
-        self._backend.queues(check_topic(name, reserved=True))
+        self._backend.topics.queues(check_topic(name, reserved=True))
         store.topics.remove(name)
 
     def clean(self, reserved_hours: int | None = None) -> CleanInfo:
@@ -149,13 +151,13 @@ class Admin(Closing):
 
     def consumers(self) -> list[MemberInfo]:
         """Return every member that consumes; the other members are transaction producers."""
-        return self._backend.consumers()
+        return self._backend.groups.members()
 
     def groups(self) -> list[GroupInfo]:
         """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
         return [
             GroupInfo(each.group, each.topics, len(each.members), each.lag, each.state, each.waiting, len(each.spare))
-            for each in self._backend.groups()
+            for each in self._backend.groups.all()
         ]
 
     def lag(self, group: str) -> list[QueueLag]:
@@ -239,8 +241,8 @@ class Admin(Closing):
         _check_movable(group)
         targets = {}
         for queue in self._queues(topic, queue_id):
-            low, high = self._backend.span(queue)
-            stands = self._backend.committed_offset(group, queue)
+            low, high = self._backend.queues.span(queue)
+            stands = self._backend.groups.committed_offset(group, queue)
             targets[queue] = min(max((low if stands is None else stands) + by, low), high)
         return self._move(group, targets, dry_run=dry_run)
 
@@ -278,7 +280,7 @@ class Admin(Closing):
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
             wanted = {(name, queue): target for name in names for queue, target in targets.items()}
-            self._backend.seek(wanted, at_ms=at_ms)
+            self._backend.groups.seek(wanted, at_ms=at_ms)
         return moved
 
     def remove_group(self, group: str, *, dry_run: bool = False) -> list[QueueLag]:
@@ -288,7 +290,7 @@ class Admin(Closing):
         Raises InvalidName, UnknownGroup, and QueueOwned while members run.
         """
         _check_movable(group)
-        members = self._backend.consumers(group)
+        members = self._backend.groups.members(group)
         if members:
             raise QueueOwned(
                 f"group {group!r} has {len({each.client_id for each in members})} members that run, such as "
@@ -298,7 +300,7 @@ class Admin(Closing):
         if not stood:
             raise UnknownGroup(f"group {group!r} never consumed anything: see `rmq group ls`")
         if not dry_run:
-            self._backend.remove_group(group)
+            self._backend.groups.remove(group)
         return stood
 
     def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
@@ -317,7 +319,7 @@ class Admin(Closing):
     # --- inside ------------------------------------------------------------------------------------
 
     def _group(self, group: str) -> Group | None:
-        return next((each for each in self._backend.groups(group) if each.group == group), None)
+        return self._backend.groups.find(group)
 
     def _queues_of(self, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueue]:
         """Return how a group stands, its broadcast members included, in all queues or in some."""
@@ -325,7 +327,7 @@ class Admin(Closing):
         return [each for each in (found.queues if found else ()) if queues is None or each.queue in queues]
 
     def _queues(self, topic: str, queue_id: int | None) -> list[MessageQueue]:
-        queues = self._backend.queues(topic)
+        queues = self._backend.topics.queues(topic)
         if queue_id is None:
             return queues
         wanted = [queue for queue in queues if queue.queue_id == queue_id]
@@ -336,11 +338,11 @@ class Admin(Closing):
         return wanted
 
     def _position(self, queue: MessageQueue, to: Position) -> int:
-        low, high = self._backend.span(queue)
+        low, high = self._backend.queues.span(queue)
         if isinstance(to, datetime.datetime):
             if to.utcoffset() is None:
                 raise ValueError(f"{to!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
-            return self._backend.offset_by_time(queue, round(to.timestamp() * 1000))
+            return self._backend.queues.offset_by_time(queue, round(to.timestamp() * 1000))
         if isinstance(to, int):
             if not low <= to <= high:
                 raise OffsetOutOfRange(
@@ -354,7 +356,7 @@ class Admin(Closing):
 
     def _seek_info(self, name: str, queue: MessageQueue, target: int) -> SeekInfo:
         group, member = group_and_member(name)
-        from_offset = self._backend.committed_offset(name, queue)
+        from_offset = self._backend.groups.committed_offset(name, queue)
         return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member, queue.broker_name)
 
     def _set_paused(self, group: str, topic: str | None, queue_id: int | None, *, paused: bool) -> list[QueueLag]:
@@ -368,7 +370,7 @@ class Admin(Closing):
             where = " anything" if topic is None else of_topic
             raise UnknownGroup(f"group {group!r} never consumed{where}: see `rmq group ls`")
         names = {(each.group, each.queue) for each in meant}
-        self._backend.set_paused(names, paused=paused)
+        self._backend.groups.set_paused(names, paused=paused)
         return _lags([each for each in self._queues_of(group) if (each.group, each.queue) in names])
 
 

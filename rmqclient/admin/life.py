@@ -72,22 +72,22 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]:
     """Return the message and what has its id in the retry and dead letter topics, without doubles."""
-    topics = [name for name in backend.topics() if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
+    topics = [name for name in backend.topics.names() if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
     origin = message.properties.get("RETRY_TOPIC") or message.properties.get("DLQ_ORIGIN_TOPIC") or message.topic
     found = {(message.topic, message.queue_id, message.queue_offset): message}
-    known = set(backend.topics())
+    known = set(backend.topics.names())
     for topic in {origin, *topics} & known:
-        for each in backend.messages_by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
+        for each in backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
             found.setdefault((each.topic, each.queue_id, each.queue_offset), each)
     return sorted(found.values(), key=lambda each: each.commit_log_offset)
 
 
 def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
     """Yield what is stored of the message's durable steps. Of records that were stored again, the first counts."""
-    for topic in backend.topics():
+    for topic in backend.topics.names():
         if topic.startswith(STEPS_PREFIX):
             seen: dict[int, Step] = {}
-            for message in backend.messages_by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
+            for message in backend.messages.by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
                 record = Record.of(message)
                 if record is not None:
                     place = f"group {topic.removeprefix(STEPS_PREFIX)}"
@@ -104,11 +104,11 @@ def _said(record: Record) -> str:
 
 def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
     """Yield what the message trace says. A call that has ended stands there once, with its end."""
-    if TRACE_TOPIC not in backend.topics():
+    if TRACE_TOPIC not in backend.topics.names():
         return
     found = [
         (record, message)
-        for message in backend.messages_by_key(TRACE_TOPIC, message_id, 0, END_OF_TIME, _MOST_COPIES)
+        for message in backend.messages.by_key(TRACE_TOPIC, message_id, 0, END_OF_TIME, _MOST_COPIES)
         for record in decoded(message.body.decode(errors="replace"))
         if message_id in record.message_id.split(",")  # Java's batches have several in one record
     ]
@@ -150,7 +150,7 @@ def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
 
 
 def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
-    for group in backend.groups():
+    for group in backend.groups.all():
         for copy in copies:
             if not copy.topic.startswith(DEAD_LETTER_PREFIX):
                 for name, standing in standings(group, copy):

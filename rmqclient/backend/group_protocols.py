@@ -1,6 +1,7 @@
 """Group protocols: the interface of consumers to the groups of a backend.
 
 ===================  ================================================================================
+:class:`Groups`      progress of groups, and moving them, for users that are not members
 :class:`Members`     the memberships of one consumer, which share one thread
 :class:`Membership`  one member: its view of the group, and its queues
 :class:`Grant`       one queue, granted to one member under one epoch
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store.observe.summary import Group
 
 if TYPE_CHECKING:
     from rmqclient.filters import MessageFilter
@@ -253,3 +255,51 @@ class Members(Protocol):
 
     def close(self) -> None:
         """Close what the memberships share, after all were left. Closing twice does nothing."""
+
+
+class Groups(Protocol):
+    """The groups of a backend, for users that are not members. Methods raise StoreBusy."""
+
+    def all(self) -> list[Group]:
+        """Return every group that has consumed or consumes, sorted by name. On a cluster without owners of queues."""
+
+    def find(self, group: str) -> Group | None:
+        """Return a group with the owners of its queues; None if it never consumed and has no member."""
+
+    def members(self, group: str | None = None) -> list[MemberInfo]:
+        """Return the living members, including broadcast members, of a group or of every group."""
+
+    def memberships(self) -> Members:
+        """Return the memberships of one consumer."""
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return a group's offset in a queue; None if it never had the queue. Raises UnknownTopic."""
+
+    def commit(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        """Set a group's offset in a queue. Raises QueueOwned while a member of the group has it."""
+
+    def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set the start offsets of a new group, in all these queues or none of them, on disk.
+
+        Does nothing and returns False if the group already has one of the queues. Raises TableFull.
+        """
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
+        """Move groups in queues, by group and queue, on disk. Members lose the queues.
+
+        ``at_ms`` is the time that the offsets were computed from, if any: 0 for the begin of the queues, -1 for their
+        end; brokers older than 5.0 move running members only by it.
+
+        Raises TableFull after moving some of them, as StoreBusy does; StoreFull after moving all, but not yet on disk;
+        NotOnCluster after moving nothing.
+        """
+
+    def remove(self, group: str) -> None:
+        """Remove a group without members: its offsets, its settings, and the failed messages that wait for it.
+
+        A failed message of a store that is still delayed goes to the next group of this name. Dead letters stay.
+        Raises QueueOwned while a member runs, ReadOnlyReplica, StoreFull, and the error of a broker that refuses.
+        """
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        """Pause or resume groups in queues, and wake the owners. Raises NotOnCluster: brokers have no such state."""

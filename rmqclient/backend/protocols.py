@@ -1,16 +1,16 @@
-"""Protocols of a backend: the interface of producers and consumers to a store or a cluster.
+"""Protocols of a backend's parts.
 
-===========================================  ============================================================
-:class:`Backend`                             topics, queues, reading, and access to the others
-:class:`Sender`                              appends messages
+===========================================  ================================================================
+:class:`Topics`, :class:`Queues`             what there is, and reading it
+:class:`Messages`                            finds messages by keys and ids
+:class:`Producers`, :class:`Sender`          append messages
 :mod:`rmqclient.backend.transactions`        decides about half messages
 :mod:`rmqclient.backend.replies`             receives and sends replies
-:mod:`rmqclient.backend.group_protocols`     members of groups, and their queues
+:mod:`rmqclient.backend.group_protocols`     groups, their members, and their queues
 :mod:`rmqclient.backend.bells`               wake a thread when a group changes, or when messages arrive
-===========================================  ============================================================
+===========================================  ================================================================
 
-The store's own objects satisfy them structurally. Messages have one shape everywhere,
-:class:`rmqclient.message.ReceivedMessage`.
+Messages have one shape everywhere, :class:`rmqclient.message.ReceivedMessage`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.futures import SendFuture
+from rmqclient.backend.pull_result import PullResult
+from rmqclient.backend.replies import Replies, ReplySender
+from rmqclient.backend.transactions import Transactions
+from rmqclient.backend.updates import UpdateReader
+from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.names import PRODUCER_GROUP
+from rmqclient.store import MessageQueue
 
 
 class Buffer(Protocol):
@@ -132,3 +140,107 @@ class Span(NamedTuple):
     """Queue offset of the oldest message."""
     max_offset: int
     """Queue offset of the next message to be stored."""
+
+
+class Topics(Protocol):
+    """The topics of a backend, by the application's names."""
+
+    def names(self) -> list[str]:
+        """Return the names of all topics, sorted; of a store that lost ``topics.json``, including removed ones."""
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues of a topic that have messages, or may get some. Raises UnknownTopic."""
+
+    def read_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues that consumers read; empty without the permission. Raises UnknownTopic."""
+
+    def write_queues(self, topic: str) -> list[MessageQueue]:
+        """Return the queues for new messages, at least one. Raises UnknownTopic, TopicNotWritable."""
+
+    def create(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
+        """Make a topic, or return the queues that it has. Raises TableFull, ConfigMismatch.
+
+        On a cluster each master gets ``queue_count`` queues; a compact topic raises NotOnCluster before 5.0.
+        """
+
+    def cleanup_policy(self, topic: str) -> str:
+        """Return ``delete`` or ``compact``. Raises UnknownTopic."""
+
+    def bell(self) -> Bell:
+        """Return a bell that rings when a topic is made; on a cluster never: waiters poll at their time-out."""
+
+
+class Queues(Protocol):
+    """The queues of a backend, for readers that are not members of a group. Methods raise UnknownTopic."""
+
+    def span(self, queue: MessageQueue) -> Span:
+        """Return the range of offsets that a queue has."""
+
+    def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the queue offset of the first message stored then or later, or else the max offset."""
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
+        """Return a message by its queue offset. Raises MessageExpired, StoreCorrupt."""
+
+    def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
+        """Return up to ``limit`` messages from ``offset`` on with a wanted tag.
+
+        The messages of a compressed batch come together, so there can be more. Damaged records are skipped.
+        """
+
+    def bell(self) -> ArrivalBell:
+        """Return a bell that senders to armed queues ring."""
+
+    def update_reader(self) -> UpdateReader:
+        """Return a bulk reader of keys and values for one table."""
+
+
+class Messages(Protocol):
+    """The messages of a backend, by their keys and ids."""
+
+    def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
+        """Return up to ``limit`` messages of a topic that have a key, the newest first; of each broker at most 64.
+
+        Raises StoreFull, StoreBusy.
+        """
+
+    def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None if no message has the id.
+
+        Without ``topic`` a unique id is searched for in every topic. Raises StoreFull, StoreBusy.
+        """
+
+    def settle(self) -> None:
+        """Wait until :meth:`by_key` finds messages that any process, living or dead, sent before this call.
+
+        Raises StoreBusy if that takes too long, StoreCorrupt, LimitReached.
+        """
+
+    def begin_ms(self) -> int | None:
+        """Return the time since which it has all messages, in ms since 1970; None if no older ones were removed."""
+
+
+class Producers(Protocol):
+    """What the producers of a backend are made of."""
+
+    def sender(
+        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = PRODUCER_GROUP
+    ) -> Sender:
+        """Return a sender for one producer of a group.
+
+        ``make_topic`` returns the queues of a topic that is new to the sender; brokers make topics themselves.
+        ``prepare=False`` skips work ahead of the sends, for a producer that sends little, or waits for a flush of each
+        message.
+        """
+
+    def transactions(self, group: str, *, durable: bool) -> Transactions:
+        """Return the transactions of a producer group.
+
+        With ``durable``, a decision waits for a flush; brokers flush as they are configured.
+        """
+
+    def replies(self) -> Replies:
+        """Return the replies to one producer's requests."""
+
+    def reply_sender(self) -> ReplySender:
+        """Return a sender of replies."""

@@ -8,11 +8,10 @@ skips the replies to other requesters by their consume queue entries alone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from rmqclient.backend.backend import Backend
 from rmqclient.backend.bells import ArrivalBell, Bell
-from rmqclient.backend.protocols import Sender
+from rmqclient.backend.protocols import Producers, Queues, Sender, Topics
 from rmqclient.backend.pull_result import PullStatus
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage
@@ -31,8 +30,10 @@ _LOOKED_AT_ONCE = 1_024
 class TopicReplies:
     """The replies to one requester, from the queue of its client id's hash."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, topics: Topics, queues: Queues, check_usable: Callable[[], None]) -> None:
+        self._topics = topics
+        self._queues = queues
+        self._check_usable = check_usable
         self.client_id = default_client_id()
         self._wanted = TagFilter(frozenset({self.client_id}))
         self._changing = threading.Lock()
@@ -49,24 +50,24 @@ class TopicReplies:
 
     def open(self) -> Mapping[str, str]:
         """Make the reply topic if it is missing; return the property that names it."""
-        self._backend.check_usable()
-        queue = self._queue or reply_queue(self._backend, self.client_id)
+        self._check_usable()
+        queue = self._queue or reply_queue(self._topics, self.client_id)
         with self._changing:
             if self._bell is None:
-                self._bell, self._queue = self._backend.bell(), queue
+                self._bell, self._queue = self._queues.bell(), queue
         return {"CLUSTER": queue.topic.removesuffix(REPLY_SUFFIX)}
 
     def skip(self) -> None:
         """Drop the replies that are in the queue now."""
         assert self._queue is not None
         with self._changing:
-            self._position = max(self._position, self._backend.span(self._queue).max_offset)
+            self._position = max(self._position, self._queues.span(self._queue).max_offset)
 
     def take(self) -> Sequence[ReceivedMessage]:
         """Return new replies; may be empty."""
         assert self._queue is not None
         while True:
-            found = self._backend.read(self._queue, self._position, _LOOKED_AT_ONCE, self._wanted)
+            found = self._queues.read(self._queue, self._position, _LOOKED_AT_ONCE, self._wanted)
             with self._changing:
                 self._position = max(self._position, found.next_offset)
             if found.messages or found.status is PullStatus.NO_NEW_MESSAGE:
@@ -90,33 +91,34 @@ class TopicReplySender:
 
     waits = False
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, topics: Topics, producers: Producers) -> None:
+        self._topics = topics
+        self._producers = producers
         self._sender: Sender | None = None
         self._making = threading.Lock()
 
     def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
         """Append a reply to its requester's queue. Raises as a send."""
         del request
-        self._backend.check_usable()
         with self._making:
             if self._sender is None:
-                self._sender = self._backend.sender(self._make_topic, prepare=False)
+                self._sender = self._producers.sender(self._make_topic, prepare=False)
+        self._sender.check_usable()
         self._sender.append(reply, client_id)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
-        return reply_queues(self._backend, topic)
+        return reply_queues(self._topics, topic)
 
 
-def reply_queues(backend: Backend, topic: str) -> list[MessageQueue]:
+def reply_queues(topics: Topics, topic: str) -> list[MessageQueue]:
     """Return the queues of a reply topic; makes a missing one. Raises InvalidName, TableFull."""
     try:
-        return backend.queues(topic)
+        return topics.queues(topic)
     except UnknownTopic:
-        return backend.create_topic(check_topic(topic), REPLY_QUEUES)
+        return topics.create(check_topic(topic), REPLY_QUEUES)
 
 
-def reply_queue(backend: Backend, client_id: str) -> MessageQueue:
+def reply_queue(topics: Topics, client_id: str) -> MessageQueue:
     """Return the queue for replies to a client, by the hash of its id."""
-    queues = reply_queues(backend, cluster_name(backend.topics()) + REPLY_SUFFIX)
+    queues = reply_queues(topics, cluster_name(topics.names()) + REPLY_SUFFIX)
     return queues[abs(java_hash(client_id)) % len(queues)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -26,6 +26,20 @@ class OpenTransaction:
     """Number of checks so far."""
     given_up: bool
     """Whether there are no more checks."""
+
+
+class OpenTransactions(Protocol):
+    """The undecided transactions of a backend."""
+
+    def all(self) -> Iterator[OpenTransaction]:
+        """Yield them: first those that were given up, then the others, each the oldest first."""
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
+        """Commit a transaction or roll it back, as its producer would.
+
+        Raises TransactionDecided if it was decided meanwhile, MessageExpired if its half message was removed,
+        NotOnCluster for one that a broker gave up, and as a send.
+        """
 
 
 class Transactions(Protocol):

@@ -54,8 +54,8 @@ class Messages:
         self._wanted = wanted
         self._commit = commit
         self._wait_s = wait_s
-        self._bell = backend.bell()
-        self._queues = backend.read_queues(topic)
+        self._bell = backend.queues.bell()
+        self._queues = backend.topics.read_queues(topic)
         self._next = {queue: start_of(queue) for queue in self._queues}
         self._finished: dict[MessageQueue, int] = {}
         self._read: deque[tuple[MessageQueue, ReceivedMessage]] = deque()
@@ -106,7 +106,7 @@ class Messages:
             if left_s <= 0:
                 return False
             self._bell.wait(heard, min(clock.real_s(left_s), LONGEST_SLEEP_S))
-            self._queues = self._backend.read_queues(self._topic)
+            self._queues = self._backend.topics.read_queues(self._topic)
             for queue in self._queues:
                 self._next.setdefault(queue, 0)  # a queue that is made meanwhile is read from its first message on
         return True

@@ -50,20 +50,20 @@ class PullConsumer(Closing):
         self.group = check_group(group)
         self._backend = open_backend(root, create=False)
         self._observers = observers_of(self._backend)
-        self._read = observed_read(self._backend.read, self.group, self._observers)
-        self._bell = self._backend.bell()
+        self._read = observed_read(self._backend.queues.read, self.group, self._observers)
+        self._bell = self._backend.queues.bell()
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic. Raises UnknownTopic."""
-        return self._backend.read_queues(topic)
+        return self._backend.topics.read_queues(topic)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message. Raises UnknownTopic."""
-        return self._backend.span(queue).min_offset
+        return self._backend.queues.span(queue).min_offset
 
     def max_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset that the next message will get. Raises UnknownTopic."""
-        return self._backend.span(queue).max_offset
+        return self._backend.queues.span(queue).max_offset
 
     def offset_by_time(self, queue: MessageQueue, when: datetime.datetime) -> int:
         """Return the queue offset of the first message stored then or later; the max offset when there is none.
@@ -72,7 +72,7 @@ class PullConsumer(Closing):
         """
         if when.utcoffset() is None:
             raise ValueError(f"when={when!r} names no time zone: write datetime(..., tzinfo=UTC), or .astimezone()")
-        return self._backend.offset_by_time(queue, round(when.timestamp() * 1000))
+        return self._backend.queues.offset_by_time(queue, round(when.timestamp() * 1000))
 
     def pull(
         self, queue: MessageQueue, offset: int, tags: str | None = "*", limit: int = 32, wait: Duration = 0.0
@@ -136,7 +136,7 @@ class PullConsumer(Closing):
 
     def committed_offset(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue; None when it never committed there. Raises UnknownTopic."""
-        return self._backend.committed_offset(self.group, queue)
+        return self._backend.groups.committed_offset(self.group, queue)
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Set where the group goes on, forwards or back: every message below ``offset`` counts as finished.
@@ -151,7 +151,7 @@ class PullConsumer(Closing):
         max_offset = self.max_offset(queue)
         if not 0 <= offset <= max_offset:
             raise OffsetOutOfRange(f"offset {offset} of {queue}: a group stands at 0 to {max_offset}, where it ends")
-        self._backend.commit_offset(self.group, queue, offset)
+        self._backend.groups.commit(self.group, queue, offset)
 
     def close(self) -> None:
         """Leave the store. Closing twice does nothing."""

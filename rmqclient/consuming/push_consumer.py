@@ -172,7 +172,7 @@ class PushConsumer:
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self._pid = os.getpid()
         self._backend = open_backend(place, store_config, create=create)
-        self._members = self._backend.members()
+        self._members = self._backend.groups.memberships()
         self._crons = crons
         self._tables = tables
         self._cron_senders: list[CronSender] = []
@@ -287,9 +287,11 @@ class PushConsumer:
         """Tell whether this consumer has every queue of a topic in which there is something to do."""
         held, membership, backend = joined.rebalancer.queues, joined.membership, self._backend
         try:
-            others = [queue for queue in backend.read_queues(membership.topic) if queue not in held]
-            ends = {queue: backend.span(queue).max_offset for queue in others}
-            return all((backend.committed_offset(membership.group, each) or 0) >= end for each, end in ends.items())
+            others = [queue for queue in backend.topics.read_queues(membership.topic) if queue not in held]
+            ends = {queue: backend.queues.span(queue).max_offset for queue in others}
+            return all(
+                (backend.groups.committed_offset(membership.group, each) or 0) >= end for each, end in ends.items()
+            )
         except UnknownTopic:
             return True
 

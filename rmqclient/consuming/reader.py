@@ -30,9 +30,9 @@ class Reader(Closing):
         woken by arrivals. What retention removes meanwhile is stepped over. Raises UnknownTopic, ValueError for another
         ``start``.
         """
-        queues = [queue for topic in topics for queue in self._backend.queues(topic)]
+        queues = [queue for topic in topics for queue in self._backend.topics.queues(topic)]
         positions = {queue: self._start_offset(queue, start) for queue in queues}
-        bell = self._backend.bell()
+        bell = self._backend.queues.bell()
         while True:
             heard = bell.arm(*positions)
             fresh = [message for queue in positions for message in self._from(queue, positions)]
@@ -46,26 +46,26 @@ class Reader(Closing):
         self, topic: str, key: str, *, since_ms: int | None = None, until_ms: int | None = None, limit: int = 64
     ) -> list[ReceivedMessage]:
         """Return the messages of a topic that have a key, or a unique key, the newest first. Raises UnknownTopic."""
-        self._backend.queues(topic)
+        self._backend.topics.queues(topic)
         until_ms = until_ms if until_ms is not None else END_OF_TIME
-        return self._backend.messages_by_key(topic, key, since_ms or 0, until_ms, limit)
+        return self._backend.messages.by_key(topic, key, since_ms or 0, until_ms, limit)
 
     def close(self) -> None:
         """Leave the backend. Closing twice does nothing."""
         self._backend.close()
 
     def _from(self, queue: MessageQueue, positions: dict[MessageQueue, int]) -> Iterator[ReceivedMessage]:
-        span = self._backend.span(queue)
+        span = self._backend.queues.span(queue)
         end = min(span.max_offset, positions[queue] + _READ_AT_ONCE)
         for offset in range(max(positions[queue], span.min_offset), end):
             positions[queue] = offset + 1
             with contextlib.suppress(MessageExpired):
-                yield from opened(self._backend.message_at(queue, offset))
+                yield from opened(self._backend.queues.message_at(queue, offset))
 
     def _start_offset(self, queue: MessageQueue, start: str | int) -> int:
         if isinstance(start, int):
-            return self._backend.offset_by_time(queue, start)
-        low, high = self._backend.span(queue)
+            return self._backend.queues.offset_by_time(queue, start)
+        low, high = self._backend.queues.span(queue)
         if start == "earliest":
             return low
         if start == "latest":

@@ -191,7 +191,7 @@ class Rebalancer(Generic[Queue]):
             else:
                 self._next_change_at = time.monotonic() + _BETWEEN_CHANGES_S
         try:
-            queues = tuple(self._backend.read_queues(self._membership.topic))
+            queues = tuple(self._backend.topics.read_queues(self._membership.topic))
         except UnknownTopic:
             queues = ()
             if not self._membership.topic.startswith(RETRY_PREFIX):  # made by the first failure

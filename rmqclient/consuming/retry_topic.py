@@ -42,7 +42,7 @@ class RetryTopic:
         config: ConsumerConfig,
     ) -> None:
         self.group = group
-        self._others = backend.members()
+        self._others = backend.groups.memberships()
         self._looking = threading.Lock()
         self.membership = members.join(group, retry_topic(group), client_id, "*")
         self.rebalancer = Rebalancer(backend, self.membership, MessageFilter(), self, config)

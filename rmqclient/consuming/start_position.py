@@ -32,13 +32,13 @@ def begin(backend: Backend, members: Members, group: str, topic: str, start: Sta
     if start == "earliest" or topic.startswith(RETRY_PREFIX) or members.has(group, topic):
         return
     try:
-        queues = backend.read_queues(topic)
+        queues = backend.topics.read_queues(topic)
     except UnknownTopic:
         return
-    backend.begin_group(group, {queue: _offset(backend, queue, start) for queue in queues})
+    backend.groups.begin(group, {queue: _offset(backend, queue, start) for queue in queues})
 
 
 def _offset(backend: Backend, queue: MessageQueue, start: Start) -> int:
     if isinstance(start, datetime.datetime):
-        return backend.offset_by_time(queue, round(start.timestamp() * 1000))
-    return backend.span(queue).max_offset
+        return backend.queues.offset_by_time(queue, round(start.timestamp() * 1000))
+    return backend.queues.span(queue).max_offset

@@ -106,7 +106,7 @@ class Relay(Closing):
         whole("batch", batch, 1)
         self._backend = open_backend(root)
         try:
-            self._flusher = self._backend.sender(self._backend.queues, prepare=False)
+            self._flusher = self._backend.producers.sender(self._backend.topics.queues, prepare=False)
             self._producer = Producer(
                 self._backend,
                 group=OUTBOX_GROUP,
@@ -209,7 +209,7 @@ class Relay(Closing):
 
     def _settle(self, connection: Session) -> None:
         """Find out which claimed rows were sent by a relay that died or failed before it marked them."""
-        self._backend.settle()
+        self._backend.messages.settle()
         while rows := self._outbox.rows(connection, CLAIMED, self._batch):
             flushed_to = 0
             for row in rows:
@@ -227,7 +227,7 @@ class Relay(Closing):
     def _found(self, row: Row) -> list[ReceivedMessage]:
         """Look for the message of a row in its topic, and among delayed messages."""
         topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
-        by_key = self._backend.messages_by_key
+        by_key = self._backend.messages.by_key
         return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
 
     def _connected(self) -> Session | None:

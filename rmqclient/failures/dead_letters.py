@@ -161,9 +161,9 @@ def groups(letters: Letters) -> list[GroupLetters]:
     for (topic, offset, _), done in _settled(backend).items():
         settled[topic][offset].append(done)
     found = []
-    for topic in backend.topics():
+    for topic in backend.topics.names():
         if topic.startswith(DEAD_LETTER_PREFIX):
-            spans = [range(*backend.span(queue)) for queue in backend.queues(topic)]
+            spans = [range(*backend.queues.span(queue)) for queue in backend.topics.queues(topic)]
             ended: list[Done] = []
             for offset, done_there in settled[topic].items():
                 there = sum(offset in span for span in spans)
@@ -240,7 +240,7 @@ def replay(
 def _replay(backend: Backend, sender: Sender, journal: int, letter: DeadLetter) -> SendResult:
     queue = _queue_for(backend, letter)
     properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
-    _settle(journal, letter, "begun", (queue, backend.span(queue).max_offset))
+    _settle(journal, letter, "begun", (queue, backend.queues.span(queue).max_offset))
     sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
     flush(backend, sender, sent)
     return sent
@@ -257,18 +257,18 @@ def purge(letters: Letters, group: str, selection: Selection, *, limit: int | No
 
 def _messages(backend: Backend, topic: str) -> Iterator[ReceivedMessage]:
     for queue in _queues(backend, topic):
-        yield from _messages_of(backend, queue, range(*backend.span(queue)))
+        yield from _messages_of(backend, queue, range(*backend.queues.span(queue)))
 
 
 def _queues(backend: Backend, topic: str) -> list[MessageQueue]:
     try:
-        return backend.queues(topic)
+        return backend.topics.queues(topic)
     except UnknownTopic:
         return []
 
 
 def _newest_of(backend: Backend, queue: MessageQueue) -> Iterator[ReceivedMessage]:
-    begin, end = backend.span(queue)
+    begin, end = backend.queues.span(queue)
     while begin < end:
         offsets = range(max(begin, end - _READ_AT_ONCE), end)
         found = [each for each in _messages_of(backend, queue, offsets) if each.queue_offset in offsets]
@@ -279,7 +279,7 @@ def _newest_of(backend: Backend, queue: MessageQueue) -> Iterator[ReceivedMessag
 def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Iterator[ReceivedMessage]:
     offset = offsets.start
     while offset < offsets.stop:
-        result = backend.read(queue, offset, min(_READ_AT_ONCE, offsets.stop - offset), _EVERY_TAG)
+        result = backend.queues.read(queue, offset, min(_READ_AT_ONCE, offsets.stop - offset), _EVERY_TAG)
         yield from result.messages
         if result.next_offset <= offset:  # the queue ends here now
             return
@@ -289,13 +289,13 @@ def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Itera
 def _queue_for(backend: Backend, letter: DeadLetter) -> MessageQueue:
     """Choose as a producer does: by sharding key (SelectMessageQueueByHash), or in turn if there is no key."""
     try:
-        queues = backend.write_queues(letter.topic)
+        queues = backend.topics.write_queues(letter.topic)
     except TopicNotWritable:
         raise
     except UnknownTopic:  # created again: a group consumes it, or will
-        queues = backend.create_topic(letter.topic, backend.limits.default_queue_count)
+        queues = backend.topics.create(letter.topic, backend.limits.default_queue_count)
     key = letter.message.sharding_key
-    if key is None and backend.cleanup_policy(letter.topic) == "compact":
+    if key is None and backend.topics.cleanup_policy(letter.topic) == "compact":
         key = next(iter(letter.message.keys), None)
     if key is None:
         return queues[letter.message.queue_offset % len(queues)]
@@ -310,12 +310,12 @@ def _name(message: ReceivedMessage) -> Name:
 def _landed(backend: Backend, group: str) -> Iterator[DeadLetter]:
     """Yield the dead letters whose replay was stored, but ended before its line was written."""
     if begun := {name: place for name, place in _last_entries(backend).items() if not isinstance(place, str)}:
-        backend.settle()
+        backend.messages.settle()
         for letter in select(backend, group, Selection(among=frozenset(begun), done=True)):
             queue, start = begun[_name(letter.message)]
             if any(
                 message.message_id == letter.message.message_id
-                for message in _messages_of(backend, queue, range(start, backend.span(queue).max_offset))
+                for message in _messages_of(backend, queue, range(start, backend.queues.span(queue).max_offset))
             ):
                 yield letter
 

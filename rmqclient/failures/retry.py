@@ -293,7 +293,7 @@ def _without_wait(properties: dict[str, str]) -> dict[str, str]:
 
 def copying(backend: Backend) -> Sender:
     """Return a sender for copies, which creates the topics of failed messages with one queue. [retryQueueNums]"""
-    return backend.sender(lambda topic: backend.create_topic(topic, 1), prepare=False)
+    return backend.producers.sender(lambda topic: backend.topics.create(topic, 1), prepare=False)
 
 
 def flush(backend: Backend, sender: Sender, copy: SendResult | None) -> None:

@@ -140,8 +140,8 @@ class CronSender:
     def _settle(self, tick: datetime.datetime) -> None:
         """Send the message of a tick unless it is in the log."""
         with self._backend.alone(f"{self._cron.topic} {self._cron.name}", _LOCK_TIMEOUT_S):
-            self._backend.settle()
-            if self._backend.messages_by_key(self._cron.topic, self._cron.key(tick), 0, END_OF_TIME, 1):
+            self._backend.messages.settle()
+            if self._backend.messages.by_key(self._cron.topic, self._cron.key(tick), 0, END_OF_TIME, 1):
                 return
             if self._is_forgotten(tick):
                 _log.warning(
@@ -156,7 +156,7 @@ class CronSender:
                 reach(CrashPoint.CRON_CALLED)
                 self._producer.send(message)
                 reach(CrashPoint.CRON_SENT)
-                self._backend.settle()  # the next holder of the lock finds it
+                self._backend.messages.settle()  # the next holder of the lock finds it
 
     def _called(self, tick: datetime.datetime) -> Message | None:
         """Call the function, and end a child that it forked and that comes back."""
@@ -174,7 +174,7 @@ class CronSender:
 
     def _is_forgotten(self, tick: datetime.datetime) -> bool:
         """Tell whether a message of that time may have been removed."""
-        begin_ms = self._backend.begin_ms()
+        begin_ms = self._backend.messages.begin_ms()
         return begin_ms is not None and begin_ms / 1000 > tick.timestamp()
 
     def _seconds_left(self, now: datetime.datetime) -> float:

@@ -418,7 +418,7 @@ class Producer(Closing):
 
         Raises InvalidName, ValueError, TableFull, and ConfigMismatch if the topic was made with the other policy.
         """
-        return self._backend.create_topic(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
+        return self._backend.topics.create(check_topic(topic), check_queue_count(queue_count), cleanup_policy)
 
     def close(self) -> None:
         """Store the messages of the write buffer, wait for :meth:`send_async`, and leave. Closing twice does nothing.
@@ -441,7 +441,7 @@ class Producer(Closing):
     def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
         """Return the backend's sender with this producer's compressor, observers and middleware around it."""
         make_topic = partial(_make_topic, self._backend, self._queue_count)  # a bound method would be a reference cycle
-        sender: Sender = self._backend.sender(make_topic, prepare=not self._is_sync, group=self.group)
+        sender: Sender = self._backend.producers.sender(make_topic, prepare=not self._is_sync, group=self.group)
         if compressor is not None:
             sender = CompressingSender(sender, compressor, self._backend.limits.max_body_bytes)
         for observer in self._observers:
@@ -473,4 +473,4 @@ class Producer(Closing):
 
 
 def _make_topic(backend: Backend, queue_count: int, topic: str) -> list[MessageQueue]:
-    return backend.create_topic(check_topic(topic), check_queue_count(queue_count), None)
+    return backend.topics.create(check_topic(topic), check_queue_count(queue_count), None)

@@ -71,7 +71,7 @@ class Replier:
     """Sends replies for one process. Safe for threads."""
 
     def __init__(self, backend: Backend) -> None:
-        self._sender = backend.reply_sender()
+        self._sender = backend.producers.reply_sender()
 
     def send(self, request: ReceivedMessage, body: object) -> None:
         """Send the reply to a request. Raises MessageRejected if ``request`` is not a request, and as a send."""

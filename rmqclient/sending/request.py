@@ -78,7 +78,7 @@ class Requester:
     """Sends requests and receives their replies. Safe for threads. Its own thread starts on demand."""
 
     def __init__(self, backend: Backend) -> None:
-        self._replies = backend.replies()
+        self._replies = backend.producers.replies()
         self._envelope: Mapping[str, str] | None = None
         """Properties by which replies come here; None before the first request."""
         self._changing = Condition(threading.Lock())

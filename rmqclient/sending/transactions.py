@@ -16,7 +16,7 @@ def select(
     """Return the undecided transactions: first those that were given up, then the others, each the oldest first."""
     return [
         each
-        for each in open_backend(place).open_transactions()
+        for each in open_backend(place).open_transactions.all()
         if group in (None, each.group)
         and topic in (None, each.queue.topic)
         and message_id in (None, each.message.message_id)
@@ -29,4 +29,4 @@ def decide(place: MessageStore | Backend, transaction: OpenTransaction, *, commi
     Raises TransactionDecided if it was decided meanwhile, MessageExpired if its half message was removed, and as a
     send. Raises NotOnCluster for one that a broker gave up.
     """
-    open_backend(place).decide(transaction, commit=commit)
+    open_backend(place).open_transactions.decide(transaction, commit=commit)

@@ -74,7 +74,7 @@ class Journal:
 
         ``is_copy``: also look in the timer, which has records only of messages stored for a later delivery.
         """
-        self._backend.settle()
+        self._backend.messages.settle()
         found: dict[Key, Record] = {}
         for message in self._messages_of(message_id, is_copy=is_copy):
             record = Record.of(message)
@@ -200,7 +200,7 @@ class Journal:
         if copy.topic != self._retry_topic:
             return False
         queue = MessageQueue(copy.topic, copy.queue_id)
-        return copy.queue_offset < (self._backend.committed_offset(self.group, queue) or 0)
+        return copy.queue_offset < (self._backend.groups.committed_offset(self.group, queue) or 0)
 
     def moved_on(self, message: ReceivedMessage) -> MovedOn | None:
         """Return the end of a call if a later copy of its message is under way, or None.
@@ -208,7 +208,7 @@ class Journal:
         A failed message must not be stored for a retry then, because two copies would run at once. Raises as
         :meth:`find`.
         """
-        self._backend.settle()
+        self._backend.messages.settle()
         copy = self.later_copy(message)
         if copy is None or self.is_finished(copy):
             return None
@@ -251,7 +251,7 @@ class Journal:
                 yield message
 
     def _by_key(self, topic: str, key: str, limit: int) -> list[ReceivedMessage]:
-        return self._backend.messages_by_key(topic, key, 0, END_OF_TIME, limit)
+        return self._backend.messages.by_key(topic, key, 0, END_OF_TIME, limit)
 
 
 def numbered(records: Collection[Record]) -> int:

@@ -13,7 +13,7 @@ from rmqclient.steps.values import coding_of
 def signal(backend: Backend, group: str, message_id: str, name: str, payload: object) -> bool:
     """Store a signal for a message of a group; return whether that woke it. See :meth:`rmqclient.Producer.signal`."""
     journal = Journal(backend, check_group(group), "signal()")
-    message = backend.message_by_id(message_id)
+    message = backend.messages.by_id(message_id)
     if message is None:
         raise StepError(f"no message has the id {message_id!r}: give the message_id of the message that waits")
     form, body, _ = coding_of(type(payload)).encoded(f"signal {check_name(name)!r}", payload, journal.limit)

@@ -119,9 +119,9 @@ class Table(Snapshot, Closing):
         """Number of messages without a key."""
         self._on_change = on_change
         self._backend = open_backend(root, create=False)
-        self._reader = self._backend.update_reader()
-        self._arrival_bell = self._backend.bell()
-        self._topic_bell = self._backend.topic_bell()
+        self._reader = self._backend.queues.update_reader()
+        self._arrival_bell = self._backend.queues.bell()
+        self._topic_bell = self._backend.topics.bell()
         self._positions: dict[MessageQueue, int] = {}
         self._found_at: dict[str, int] = {}
         """Key → place of its value, for values of this look at the queues."""
@@ -264,11 +264,11 @@ class Table(Snapshot, Closing):
                 bell.wait(heard, LONGEST_SLEEP_S)
 
     def _ends(self) -> dict[MessageQueue, int]:
-        return {queue: self._backend.span(queue).max_offset for queue in self._queues()}
+        return {queue: self._backend.queues.span(queue).max_offset for queue in self._queues()}
 
     def _queues(self) -> list[MessageQueue]:
         try:
-            return self._backend.queues(self.topic)
+            return self._backend.topics.queues(self.topic)
         except UnknownTopic:
             return []
 
@@ -285,7 +285,7 @@ class Table(Snapshot, Closing):
         ends = self._ends()
         for queue in ends.keys() - self._positions.keys():
             with self._moved:
-                self._positions[queue] = self._backend.span(queue).min_offset
+                self._positions[queue] = self._backend.queues.span(queue).min_offset
                 self._moved.notify_all()
         new = [queue for queue, end in ends.items() if self._positions[queue] < end]
         is_only = len(self._queues()) == 1  # ask again: a queue made meanwhile may have older messages

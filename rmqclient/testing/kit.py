@@ -20,7 +20,7 @@ from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.duration import Duration
 from rmqclient.failures import dead_letters
 from rmqclient.failures.dead_letters import DeadLetter, Selection
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import CRON_GROUP
 from rmqclient.schedules.cron_sender import CronSender
@@ -81,7 +81,7 @@ class Kit(Closing):
             if now is not None:
                 clock.advance(now - self.now)
             self._begin = self.now
-            self._backend = LocalBackend(self._store, owns_store=False)
+            self._backend = local_backend(self._store)
             self.producer = self._stack.enter_context(Producer(self._store))
             """A producer of the test's own."""
             for app in apps:

@@ -99,14 +99,14 @@ class Dispatcher:
         for records in _batches(self._waiting):
             try:
                 if self._sender is None:
-                    self._sender = self._backend.sender(self._make_topic, prepare=False, group=self._group)
+                    self._sender = self._backend.producers.sender(self._make_topic, prepare=False, group=self._group)
                 self._sender.append(_message(records))
             except (QueueError, OSError, MemoryError, ValueError) as error:
                 self.dropped += len(records)
                 self._report(error)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
-        return self._backend.create_topic(topic, 1)
+        return self._backend.topics.create(topic, 1)
 
     def _report(self, error: Exception) -> None:
         now = time.monotonic()

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
+from rmqclient.backend.backend import Backend
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.limits import Limits
@@ -34,17 +35,31 @@ from tests.backend.memory_log import MemoryArrivalBell, MemoryLog, copy_of, now_
 from tests.support.oracle.reference import DELAY_SECONDS, ReferenceRecord
 
 
-class InMemoryBackend:
-    """Messages in the memory of this process, for as long as somebody refers to it."""
+def in_memory_backend(directory: Path = Path("/nowhere")) -> Backend:
+    """Messages in the memory of this process, for as long as somebody refers to it; its user closes it."""
+    memory = _Memory()
+    topics, queues = _Topics(memory), _Queues(memory)
+    return Backend(
+        root=directory,
+        namespace="memory",
+        directory=directory,
+        limits=Limits(),
+        topics=topics,
+        queues=queues,
+        messages=_Messages(memory),
+        groups=_Groups(memory),
+        producers=_Producers(memory, topics, queues),
+        open_transactions=_NoTransactions(),
+        alone=memory.alone,
+        check_usable=memory.check_usable,
+        close=memory.close,
+    )
 
-    def __init__(self, directory: Path = Path("/nowhere")) -> None:
-        self.limits = Limits()
-        self.steps = None
-        self.directory = directory
-        self.root: Path | str = directory
-        self.namespace = "memory"
-        self._log = MemoryLog()
-        self._groups = MemoryGroups(self._log)
+
+class _Memory:
+    def __init__(self) -> None:
+        self.log = MemoryLog()
+        self.groups = MemoryGroups(self.log)
         self._names: dict[str, threading.Lock] = {}
         self._is_closed = False
 
@@ -52,32 +67,50 @@ class InMemoryBackend:
         if self._is_closed:
             raise StoreClosed("this backend was closed")
 
-    def topics(self) -> list[str]:
+    @contextmanager
+    def alone(self, name: str, timeout_s: float) -> Iterator[None]:
+        lock = self._names.setdefault(name, threading.Lock())
+        if not lock.acquire(timeout=timeout_s):
+            raise StoreBusy(f"{name} is held")
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self.log.close()
+
+
+class _Topics:
+    def __init__(self, memory: _Memory) -> None:
+        self._memory = memory
+        self._log = memory.log
+        self.queues = self.read_queues = self.write_queues = memory.log.queues
+
+    def names(self) -> list[str]:
         return sorted(self._log.topics)
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        return self._log.queues(topic)
-
-    def read_queues(self, topic: str) -> list[MessageQueue]:
-        return self._log.queues(topic)
-
-    def write_queues(self, topic: str) -> list[MessageQueue]:
-        return self._log.queues(topic)
-
-    def create_topic(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
+    def create(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         return self._log.create_topic(topic, queue_count, cleanup_policy)
 
     def cleanup_policy(self, topic: str) -> str:
         return self._log.policies[topic]
+
+    def bell(self) -> Bell:
+        return MemoryMembers(self._memory.groups).bell
+
+
+class _Queues:
+    def __init__(self, memory: _Memory) -> None:
+        self._log = memory.log
+        self.message_at = memory.log.message_at
 
     def span(self, queue: MessageQueue) -> Span:
         return Span(0, len(self._log.messages(queue)))
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         return bisect_left(self._log.messages(queue), timestamp_ms, key=lambda message: message.store_timestamp)
-
-    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
-        return self._log.message_at(queue, queue_offset)
 
     def read(self, queue: MessageQueue, offset: int, limit: int, wanted: TagFilter) -> PullResult:
         low, high = self.span(queue)
@@ -90,26 +123,8 @@ class InMemoryBackend:
         status = PullStatus.FOUND if found else PullStatus.NO_MATCHED_MESSAGE
         return PullResult(status, offset + len(messages), low, high, found)
 
-    def messages_by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
-        found = [
-            message
-            for queue in self.queues(topic)
-            for message in self._log.messages(queue)
-            if key in (message.message_id, *message.keys) and begin_ms <= message.store_timestamp <= end_ms
-        ]
-        return sorted(found, key=lambda message: -message.commit_log_offset)[:limit]
-
-    def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
-        topics = self.topics() if topic is None else [topic]
-        return next(
-            (found for name in topics for found in self.messages_by_key(name, message_id, 0, 2**63 - 1, 1)), None
-        )
-
-    def settle(self) -> None:
-        pass
-
-    def begin_ms(self) -> int | None:
-        return None
+    def bell(self) -> MemoryArrivalBell:
+        return MemoryArrivalBell(self._log)
 
     def update_reader(self) -> MessageUpdates:
         return MessageUpdates(
@@ -118,49 +133,96 @@ class InMemoryBackend:
             reads_in_order=True,
         )
 
+
+class _Messages:
+    def __init__(self, memory: _Memory) -> None:
+        self._log = memory.log
+
+    def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
+        found = [
+            message
+            for queue in self._log.queues(topic)
+            for message in self._log.messages(queue)
+            if key in (message.message_id, *message.keys) and begin_ms <= message.store_timestamp <= end_ms
+        ]
+        return sorted(found, key=lambda message: -message.commit_log_offset)[:limit]
+
+    def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        topics = sorted(self._log.topics) if topic is None else [topic]
+        return next((found for name in topics for found in self.by_key(name, message_id, 0, 2**63 - 1, 1)), None)
+
+    def settle(self) -> None:
+        pass
+
+    def begin_ms(self) -> int | None:
+        return None
+
+
+class _Producers:
+    def __init__(self, memory: _Memory, topics: _Topics, queues: _Queues) -> None:
+        self._memory = memory
+        self._topics = topics
+        self._queues = queues
+
     def sender(
         self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = ""
     ) -> MemorySender:
         del prepare, group
-        return MemorySender(self, self._log, make_topic)
-
-    def open_transactions(self) -> list[OpenTransaction]:
-        return []
-
-    def decide(self, transaction: OpenTransaction, *, commit: bool) -> NoReturn:
-        raise NotImplementedError("only a store has transactions")
+        return MemorySender(self._memory, make_topic)
 
     def transactions(self, group: str, *, durable: bool) -> NoReturn:
         raise NotImplementedError("only a store has transactions")
 
     def replies(self) -> TopicReplies:
-        return TopicReplies(self)
+        return TopicReplies(self._topics, self._queues, self._memory.check_usable)
 
     def reply_sender(self) -> TopicReplySender:
-        return TopicReplySender(self)
+        return TopicReplySender(self._topics, self)
 
-    def members(self) -> MemoryMembers:
+
+class _NoTransactions:
+    def all(self) -> Iterator[OpenTransaction]:
+        return iter(())
+
+    def decide(self, transaction: OpenTransaction, *, commit: bool) -> NoReturn:
+        raise NotImplementedError("only a store has transactions")
+
+
+class _Groups:
+    def __init__(self, memory: _Memory) -> None:
+        self._log = memory.log
+        self._groups = memory.groups
+
+    def all(self) -> list[Group]:
+        members = self.members()
+        owners = {member.key: member for member in members}
+        spans = {each.queue: Span(0, len(self._log.messages(each.queue))) for each in self._groups.all()}
+        seen = [as_seen(each, owners.get(each.owner), spans[each.queue]) for each in self._groups.all()]
+        return summaries(seen, members)
+
+    def find(self, group: str) -> Group | None:
+        return next((each for each in self.all() if each.group == group), None)
+
+    def members(self, group: str | None = None) -> list[MemberInfo]:
+        found = self.memberships().all()
+        return [member for member in found if group in (None, group_and_member(member.group)[0])]
+
+    def memberships(self) -> MemoryMembers:
         return MemoryMembers(self._groups)
-
-    def bell(self) -> MemoryArrivalBell:
-        return MemoryArrivalBell(self._log)
-
-    def topic_bell(self) -> Bell:
-        return self.members().bell
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
         progress = self._groups.find(group, queue)
         return None if progress is None else progress.committed_offset
 
-    def commit_offset(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        if queue_offset > self.span(queue).max_offset:
+    def commit(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        if queue_offset > len(self._log.messages(queue)):
             raise OffsetOutOfRange(f"{queue} has no offset {queue_offset}")
         progress = self._groups.progress(group, queue, queue_offset)
         if self._groups.is_alive(progress.owner):
             raise QueueOwned(f"a member of {group!r} has {queue}")
         progress.seek(queue_offset)
 
-    def begin_group(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+    def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         with self._log.lock:
             if any(self._groups.find(group, queue) for queue in offsets):
                 return False
@@ -168,16 +230,7 @@ class InMemoryBackend:
                 self._groups.progress(group, queue, offset)
             return True
 
-    def consumers(self, group: str | None = None) -> list[MemberInfo]:
-        return [member for member in self.members().all() if group in (None, group_and_member(member.group)[0])]
-
-    def groups(self, group: str | None = None) -> list[Group]:
-        members = self.consumers(group)
-        owners = {member.key: member for member in members}
-        seen = [as_seen(each, owners.get(each.owner), self.span(each.queue)) for each in self._groups.all()]
-        return summaries(seen, members)
-
-    def remove_group(self, group: str) -> None:
+    def remove(self, group: str) -> None:
         self._groups.forget(group)
 
     def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
@@ -193,53 +246,16 @@ class InMemoryBackend:
         for bell in list(self._log.arrival_bells):
             bell.ring()
 
-    @contextmanager
-    def alone(self, name: str, timeout_s: float) -> Iterator[None]:
-        lock = self._names.setdefault(name, threading.Lock())
-        if not lock.acquire(timeout=timeout_s):
-            raise StoreBusy(f"{name} is held")
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def shared(self) -> InMemoryBackend:
-        return SharedInMemoryBackend(self)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._log.close()
-
-
-class SharedInMemoryBackend(InMemoryBackend):
-    """The same messages and groups, for a user who leaves them open."""
-
-    def __init__(self, owned: InMemoryBackend) -> None:
-        super().__init__(owned.directory)
-        self._owned = owned
-        self._log, self._groups, self._names = owned._log, owned._groups, owned._names
-
-    def check_usable(self) -> None:
-        self._owned.check_usable()
-
-    def close(self) -> None:
-        pass
-
 
 class MemorySender:
     """Appends messages for one producer."""
 
-    def __init__(
-        self, backend: InMemoryBackend, log: MemoryLog, make_topic: Callable[[str], list[MessageQueue]]
-    ) -> None:
-        self._backend = backend
-        self._log = log
+    def __init__(self, memory: _Memory, make_topic: Callable[[str], list[MessageQueue]]) -> None:
+        self.check_usable = memory.check_usable
+        self._log = memory.log
         self._make_topic = make_topic
         self._once: dict[tuple[str, str], SendResult] = {}
         self.encoded = encoded
-
-    def check_usable(self) -> None:
-        self._backend.check_usable()
 
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -316,4 +332,4 @@ class MemorySender:
         return self._log.append_later(record, delay_s) if delay_s > 0 else self._log.append(record)
 
     def _queues(self, topic: str) -> list[MessageQueue]:
-        return self._backend.queues(topic) if topic in self._log.topics else self._make_topic(topic)
+        return self._log.queues(topic) if topic in self._log.topics else self._make_topic(topic)

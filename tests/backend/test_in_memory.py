@@ -27,12 +27,12 @@ from rmqclient.failures.dead_letters import Selection
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries
 from rmqclient.opening import open_backend
-from tests.backend.in_memory import InMemoryBackend
+from tests.backend.in_memory import in_memory_backend
 
 
 @pytest.fixture
 def backend() -> Backend:
-    return InMemoryBackend()
+    return in_memory_backend()
 
 
 def test_a_message_is_sent_pulled_committed_and_shown(backend: Backend) -> None:
@@ -53,8 +53,8 @@ def test_a_message_is_sent_pulled_committed_and_shown(backend: Backend) -> None:
 def test_a_request_is_answered(backend: Backend) -> None:
     with Producer(backend) as asking, Producer(backend) as answering:
         reply = asking.request_async(Message("sums", b"1 + 1"), 10)
-        (queue,) = [queue for queue in backend.queues("sums") if backend.span(queue).max_offset]
-        answering.send_reply(backend.message_at(queue, 0), b"2")
+        (queue,) = [queue for queue in backend.topics.queues("sums") if backend.queues.span(queue).max_offset]
+        answering.send_reply(backend.queues.message_at(queue, 0), b"2")
         assert reply.result().body == b"2"
 
 
@@ -84,20 +84,22 @@ def test_an_outbox_is_relayed(backend: Backend, tmp_path: Path) -> None:
         connection.commit()
     with Relay(backend, outbox, lambda: sqlite3.connect(tmp_path / "shop.db")) as relay:
         assert relay.send() == 1
-    (queue,) = [queue for queue in backend.queues("orders") if backend.span(queue).max_offset]
-    assert backend.message_at(queue, 0).body == b"7"
+    (queue,) = [queue for queue in backend.topics.queues("orders") if backend.queues.span(queue).max_offset]
+    assert backend.queues.message_at(queue, 0).body == b"7"
 
 
 def test_dead_letters_are_replayed_once(tmp_path: Path) -> None:
-    backend = InMemoryBackend(tmp_path)
+    backend = in_memory_backend(tmp_path)
     with Producer(backend) as producer:
         sent = producer.send(Message("orders", b"7"))
     failure = Failure.raised(ValueError("no number"), 1, "worker-1")
-    Retries(backend, "billing", RetryPolicy(max_retries=0), "me").send_back(backend.message_at(sent.queue, 0), failure)
+    Retries(backend, "billing", RetryPolicy(max_retries=0), "me").send_back(
+        backend.queues.message_at(sent.queue, 0), failure
+    )
     assert [letters.waiting for letters in dead_letters.groups(backend)] == [1]
     assert [letter.message.body for letter, _ in dead_letters.replay(backend, "billing", Selection())] == [b"7"]
     assert list(dead_letters.select(backend, "billing", Selection())) == []
-    assert sum(backend.span(queue).max_offset for queue in backend.queues("orders")) == 2
+    assert sum(backend.queues.span(queue).max_offset for queue in backend.topics.queues("orders")) == 2
 
 
 @pytest.mark.parametrize("place", ["rmqclient://host:9876", "kafka://host"])

@@ -44,7 +44,7 @@ def test_an_awaited_send_gives_the_place_of_the_message(backend: Backend) -> Non
     async def send() -> None:
         with Producer(backend) as producer:
             result = await producer.send_async(Message("orders", b"a"), "one key")
-            assert backend.message_at(result.queue, result.queue_offset).body == b"a"
+            assert backend.queues.message_at(result.queue, result.queue_offset).body == b"a"
 
     asyncio.run(send())
 

@@ -133,7 +133,7 @@ def test_every_way_to_send_goes_through_all_that_surrounds_it(tmp_path: Path, wa
     assert [each.is_batch for each in watching.seen] == [False, False, False, True, True, False]
     assert [each.is_buffered for each in watching.seen] == [False] * 5 + [True]
     backend = open_backend(tmp_path)
-    stored = [backend.message_at(each.queue, each.queue_offset) for each in sent[:4]]
+    stored = [backend.queues.message_at(each.queue, each.queue_offset) for each in sent[:4]]
     assert all(len(message.stored_body) < 1_000 for message in stored)
     assert all(message.body == large.body for message in stored)
     backend.close()

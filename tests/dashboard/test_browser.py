@@ -287,9 +287,9 @@ def letters(page: Page, shop: Shop) -> None:
 def count_of_letters(shop: Shop) -> int:
     with open_store(shop.store, housekeeping=False) as store:
         backend = open_backend(store)
-        if "%DLQ%billing" not in backend.topics():
+        if "%DLQ%billing" not in backend.topics.names():
             return 0
-        return sum(backend.span(queue).max_offset for queue in backend.queues("%DLQ%billing"))
+        return sum(backend.queues.span(queue).max_offset for queue in backend.topics.queues("%DLQ%billing"))
 
 
 def canvas_of(page: Page) -> str:

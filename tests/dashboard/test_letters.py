@@ -16,7 +16,7 @@ from rmqclient.dashboard.looking import letters
 from rmqclient.dashboard.looking.letters import Letters
 from rmqclient.failures import dead_letters
 from rmqclient.failures.dead_letters import DeadLetter, Selection, newest
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import _Queues
 from rmqclient.message import Message
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
@@ -48,14 +48,14 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages each read of a queue has brought."""
     counts: list[int] = []
-    plain = LocalBackend.read
+    plain = _Queues.read
 
     def counting(*arguments: object) -> object:
         result = plain(*arguments)  # type: ignore[arg-type]
         counts.append(len(result.messages))
         return result
 
-    monkeypatch.setattr(LocalBackend, "read", counting)
+    monkeypatch.setattr(_Queues, "read", counting)
     return counts
 
 

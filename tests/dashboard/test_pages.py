@@ -370,10 +370,10 @@ def give_up(root: Path, count: int) -> None:
     backend = open_backend(root)
     try:
         sender = copying(backend)
-        (queue,) = [queue for queue in backend.queues("orders") if backend.span(queue).max_offset]
-        backend.create_topic("%DLQ%billing", 1)
+        (queue,) = [queue for queue in backend.topics.queues("orders") if backend.queues.span(queue).max_offset]
+        backend.topics.create("%DLQ%billing", 1)
         for number in range(count):
-            message = backend.message_at(queue, number)
+            message = backend.queues.message_at(queue, number)
             failure = Failure(attempt=1, error="ValueError", text=f"number {number}", worker="w", trace="File shop.py")
             properties = with_failures(dict(message.properties) | {"RETRY_TOPIC": "orders"}, [failure])
             properties["ORIGIN_MESSAGE_ID"] = message.offset_message_id

@@ -30,8 +30,8 @@ from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.filters import MessageFilter
-from rmqclient.local.backend import LocalBackend
-from rmqclient.local.groups import LocalMembership
+from rmqclient.local.backend import local_backend
+from rmqclient.local.groups import LocalMembers, LocalMembership
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.runtime import members as group
@@ -155,8 +155,8 @@ class Process:
 
     def _consume(self) -> None:
         run = self.run
-        backend = LocalBackend(self.store, owns_store=False)
-        membership = backend.members().join(run.group, run.topic, self.client_id, "the same")
+        backend = local_backend(self.store)
+        membership = LocalMembers(self.store).join(run.group, run.topic, self.client_id, "the same")
         self._watch(membership)
         self.rebalancer = Rebalancer(backend, membership, MessageFilter(), self, CONFIG, run.strategy)
         while not self.leaving:

@@ -12,7 +12,7 @@ import pytest
 
 from rmqclient import Producer, PullConsumer
 from rmqclient.errors import LogsDiffer, ReadOnlyReplica, RecordsDamaged, StoreBusy, StoreInUse, StoreUnusable
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import DataVersion, TopicTable
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import FrameError
@@ -100,7 +100,7 @@ def test_a_replica_takes_no_message_topic_or_offset_but_those_of_its_primary(pri
         with open_store(root, SMALL) as replica:
             if not replica.state.published_to:
                 feed(replica.replica_log(), log_bytes(primary), 10_000)
-            backend = LocalBackend(replica, owns_store=False)
+            backend = local_backend(replica)
             with Producer(replica) as producer, pytest.raises(ReadOnlyReplica, match="db7:10912"):
                 producer.send(TOPIC, b"mine")
             with pytest.raises(ReadOnlyReplica, match="db7:10912"):
@@ -108,11 +108,11 @@ def test_a_replica_takes_no_message_topic_or_offset_but_those_of_its_primary(pri
             with pytest.raises(ReadOnlyReplica, match="db7:10911"):
                 replica.topics.create("another", 1)
             with pytest.raises(ReadOnlyReplica):
-                backend.members().join("billing", TOPIC, "me", "*")
+                backend.groups.memberships().join("billing", TOPIC, "me", "*")
             with pytest.raises(ReadOnlyReplica):
-                backend.seek({("billing", QUEUE): 3})
+                backend.groups.seek({("billing", QUEUE): 3})
             with pytest.raises(ReadOnlyReplica):
-                backend.commit_offset("billing", QUEUE, 3)
+                backend.groups.commit("billing", QUEUE, 3)
             assert log_bytes(replica) == log_bytes(primary)
 
 

@@ -77,7 +77,7 @@ def dlq_ls(
         else:
             found = dead_letters.select(backend, group_name, _selection(chosen), limit)
             rows = [status.dead_letter_row(each) for each in found]
-        if group_name is not None and not rows and f"%DLQ%{group_name}" not in backend.topics():
+        if group_name is not None and not rows and f"%DLQ%{group_name}" not in backend.topics.names():
             known = {each.group for each in dead_letters.groups(backend)}
             if group_name not in known | {info.group for info in Admin(backend).groups()}:
                 raise unknown("group", group_name, known)
@@ -121,7 +121,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
     from rmqclient.workers.console.output import to_json
 
     with opened_backend(root) as backend:
-        if dead_letter_topic(group_name) not in backend.topics():
+        if dead_letter_topic(group_name) not in backend.topics.names():
             raise unknown("group", group_name, [each.group for each in dead_letters.groups(backend)])
         count = 0
         for letter in dead_letters.select(backend, group_name, _selection(chosen), limit):

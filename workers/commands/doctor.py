@@ -227,6 +227,6 @@ def _last_messages(root: Path) -> Iterator[str]:
     from rmqclient.workers.console.output import to_json
 
     with opened_backend(root) as backend:
-        for topic in backend.topics():
+        for topic in backend.topics.names():
             for message in Reader(backend).tail(topic, start="-100", follow=False):
                 yield to_json(status.message_row(message))

@@ -116,14 +116,14 @@ def _found(backend: Backend, message_id: str, topic_name: str | None) -> Receive
 
     place = _PLACE.fullmatch(message_id)
     if place is None:
-        found = backend.message_by_id(message_id, topic_name)
+        found = backend.messages.by_id(message_id, topic_name)
         if found is None:
             raise click.ClickException(f"no message has the id {message_id}")
         return found
     if topic_name is None:
         raise click.UsageError(f"{message_id} is a place in a queue: say of which --topic")
-    queues = [queue for queue in backend.queues(topic_name) if queue.queue_id == int(place[1])]
-    span = backend.span(queues[0]) if queues else (0, 0)
+    queues = [queue for queue in backend.topics.queues(topic_name) if queue.queue_id == int(place[1])]
+    span = backend.queues.span(queues[0]) if queues else (0, 0)
     if not span[0] <= int(place[2]) < span[1]:
         raise click.ClickException(
             f"no message stands at {message_id} of {topic_name}: the queue has {span[0]} to {span[1] - 1}"
@@ -131,7 +131,7 @@ def _found(backend: Backend, message_id: str, topic_name: str | None) -> Receive
             else f"{topic_name} has no queue {place[1]}"
         )
     try:
-        return backend.message_at(queues[0], int(place[2]))
+        return backend.queues.message_at(queues[0], int(place[2]))
     except MessageExpired as error:
         raise click.ClickException(str(error)) from error
 

@@ -34,7 +34,7 @@ def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, output
     from rmqclient import Table
 
     with opened_backend(root) as backend:
-        backend.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
+        backend.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
         with Table(backend, topic_name) as table:
             rows = _rows(table, keys)
     if output == "table" and query is None:

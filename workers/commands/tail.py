@@ -150,7 +150,7 @@ def _topics(backend: Backend, names: Iterable[str]) -> list[str]:
             found[name] = None
             continue
         try:
-            matching = [each for each in backend.topics() if re.fullmatch(name[1:-1], each)]
+            matching = [each for each in backend.topics.names() if re.fullmatch(name[1:-1], each)]
         except re.error as error:
             raise click.BadParameter(f"{name}: {error}") from error
         if not matching:
@@ -161,7 +161,7 @@ def _topics(backend: Backend, names: Iterable[str]) -> list[str]:
 
 def _check_queue(backend: Backend, topics: list[str], queue_id: int | None) -> None:
     """Raise ``click.BadParameter`` for a queue that no topic has, and UnknownTopic."""
-    known = {queue.queue_id for topic in topics for queue in backend.queues(topic)}
+    known = {queue.queue_id for topic in topics for queue in backend.topics.queues(topic)}
     if queue_id is not None and queue_id not in known:
         raise click.BadParameter(f"{queue_id}: {', '.join(topics)} has queues 0 to {max(known)}", param_hint="--queue")
 

@@ -11,7 +11,7 @@ from rmqclient.broker.clients.consumer import Consumer, Producer
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, Route, of_group, of_topic_and_group
 from rmqclient.broker.stored_names import stored_client, stored_group
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import (
     Connection,
@@ -37,13 +37,15 @@ class LocalMembers:
     """Members of groups in processes of this host, without the remote members that the server has seats for."""
 
     def __init__(self, store: MessageStore, clients: Clients) -> None:
-        self._backend = LocalBackend(store, owns_store=False)
+        self._backend = local_backend(store)
         self._clients = clients
 
     def of_group(self, group: str) -> list[MemberInfo]:
         """Return the local members of a group; one that consumes several topics occurs once for each of them."""
         remote = {stored_client(each.client_id) for each in self._clients.consumers(group)}
-        return [member for member in self._backend.consumers(stored_group(group)) if member.client_id not in remote]
+        return [
+            member for member in self._backend.groups.members(stored_group(group)) if member.client_id not in remote
+        ]
 
     def topics(self, group: str) -> set[str]:
         """Return the topics that local members of a group consume."""
@@ -51,7 +53,7 @@ class LocalMembers:
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups with a local member that consumes a topic."""
-        return {group_and_member(member.group)[0] for member in self._backend.consumers() if member.topic == topic}
+        return {group_and_member(member.group)[0] for member in self._backend.groups.members() if member.topic == topic}
 
     def subscriptions(self, group: str) -> dict[str, Subscription]:
         """Return the subscriptions of local members of a group, by topic."""
@@ -60,7 +62,7 @@ class LocalMembers:
     def producers(self) -> dict[str, list[str]]:
         """Return the client ids of local producers of transactions by group; no other producer has a seat."""
         found: dict[str, list[str]] = {}
-        for member in self._backend.members().all():
+        for member in self._backend.groups.memberships().all():
             if member.topic == HALF_TOPIC:
                 found.setdefault(member.group, []).append(member.client_id)
         return found

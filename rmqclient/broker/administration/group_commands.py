@@ -12,7 +12,7 @@ from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, NOTHING, Route, of_group
 from rmqclient.broker.stored_names import stored_group
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList, fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
@@ -28,7 +28,7 @@ class GroupCommands:
     """Answers requests about the settings of groups."""
 
     def __init__(self, store: MessageStore, settings: GroupSettings, progress: Progress) -> None:
-        self._backend = LocalBackend(store, owns_store=False)
+        self._backend = local_backend(store)
         self._settings = settings
         self._progress = progress
 
@@ -77,7 +77,7 @@ class GroupCommands:
         self._settings.delete(group)
         if (fields.get("removeOffset") or fields.get("cleanOffset")) and self._progress.offsets(group):
             try:
-                self._backend.remove_group(stored_group(group))
+                self._backend.groups.remove(stored_group(group))
             except QueueOwned as error:
                 _log.warning("group %s: its settings are deleted, and its offsets stay: %s", group, error)
         return request.success()

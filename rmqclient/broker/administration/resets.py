@@ -22,7 +22,7 @@ from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, Route
 from rmqclient.broker.stored_names import stored_group
 from rmqclient.broker.topics.topics import Topics
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -51,7 +51,7 @@ class Resets:
         read_only: bool,
     ) -> None:
         self._store = store
-        self._backend = LocalBackend(store, owns_store=False)
+        self._backend = local_backend(store)
         self._topics = topics
         self._settings = settings
         self._progress = progress
@@ -127,7 +127,7 @@ class Resets:
         """Move a group, and each of its local members that keeps its own offsets."""
         group = stored_group(group)
         names = sorted(self._names(group, targets)) or [group]
-        self._backend.seek({(name, queue): at for name in names for queue, at in targets.items()})
+        self._backend.groups.seek({(name, queue): at for name in names for queue, at in targets.items()})
 
     def _names(self, group: str, queues: Iterable[MessageQueue]) -> set[str]:
         moved = set(queues)

@@ -30,7 +30,7 @@ from rmqclient.broker.sending.outcomes import refused, stored
 from rmqclient.broker.sending.topic_checks import TopicChecks
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.errors import QueueError
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.names import PRODUCER_GROUP
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -63,7 +63,7 @@ class Replies:
         peer_of: PeerOf,
         later: Callable[[Handler, Request], None],
     ) -> None:
-        self._backend = LocalBackend(store, owns_store=False)
+        self._backend = local_backend(store)
         self._checks = checks
         self._appends = appends
         self._flushes = flushes
@@ -72,7 +72,7 @@ class Replies:
         self._own: set[tuple[MessageQueue, int]] = set()
         """Replies that came by a request and stand in the watched topic; the watch must skip them."""
         self._topic = settings.cluster_name + REPLY_SUFFIX
-        self._watch = ReplyWatch(self._backend, self._topic, self._found)
+        self._watch = ReplyWatch(store, self._topic, self._found)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,7 +110,7 @@ class Replies:
             topic: str = request.fields["topic"]
             self._checks.queue_id(request)
             if topic.endswith(REPLY_SUFFIX):
-                reply_queues(self._backend, topic)
+                reply_queues(self._backend.topics, topic)
         except QueueError as error:
             return refused(request, error)
         if self._loop is not None:
@@ -155,7 +155,7 @@ class Replies:
     def _for_local_eyes(self, reply: Incoming, client_id: str) -> Incoming:
         """Return a reply with the queue and the tag of its client id, by which a local requester finds it."""
         if reply.topic.endswith(REPLY_SUFFIX):
-            queues = self._backend.queues(reply.topic)
+            queues = self._backend.topics.queues(reply.topic)
             reply.queue_id = queues[abs(java_hash(client_id)) % len(queues)].queue_id
             reply.properties.setdefault("TAGS", client_id)
         return reply

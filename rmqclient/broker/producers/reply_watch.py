@@ -17,8 +17,8 @@ from typing import Final
 from rmqclient.backend.reply_topic import reply_queues
 from rmqclient.errors import QueueError
 from rmqclient.filters.tag import TagFilter
-from rmqclient.local.backend import LocalBackend
-from rmqclient.store import LONGEST_SLEEP_S, ArrivalBell, MessageQueue, ReceivedMessage
+from rmqclient.local.backend import local_backend
+from rmqclient.store import LONGEST_SLEEP_S, ArrivalBell, MessageQueue, MessageStore, ReceivedMessage
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -34,8 +34,9 @@ _MOST_CLIENTS: Final = 10_000
 class ReplyWatch:
     """Passes replies to remote requesters to ``take``, on the thread of the event loop."""
 
-    def __init__(self, backend: LocalBackend, topic: str, take: Callable[[ReceivedMessage], None]) -> None:
-        self._backend = backend
+    def __init__(self, store: MessageStore, topic: str, take: Callable[[ReceivedMessage], None]) -> None:
+        self._store = store
+        self._backend = local_backend(store)
         self._topic = topic
         self._take = take
         self._changed = threading.Condition()
@@ -81,12 +82,12 @@ class ReplyWatch:
             self._thread.join()
 
     def _ends(self) -> dict[MessageQueue, int]:
-        topics = self._backend.store.topics
+        topics = self._store.topics
         queues = topics.queues(self._topic) if self._topic in topics else []
         return {queue: topics.max_offset(queue) for queue in queues}
 
     def _run(self) -> None:
-        self._bell = self._backend.store.arrival_bell()
+        self._bell = self._store.arrival_bell()
         while self._is_needed():
             try:
                 self._follow(self._bell)
@@ -111,9 +112,9 @@ class ReplyWatch:
         The queues' ends are read before the set of waiting clients: so the request of any reply below these ends is
         already in the set.
         """
-        queues = reply_queues(self._backend, self._topic)
+        queues = reply_queues(self._backend.topics, self._topic)
         heard = bell.arm(*queues)
-        ends = {queue: self._backend.span(queue).max_offset for queue in queues}
+        ends = {queue: self._backend.queues.span(queue).max_offset for queue in queues}
         with self._changed:
             clients = frozenset(self._until)
         if clients:
@@ -125,7 +126,7 @@ class ReplyWatch:
     def _read(self, queue: MessageQueue, end: int, wanted: TagFilter) -> None:
         position = self._positions.get(queue, 0)
         while position < end:
-            found = self._backend.read(queue, position, _READ_AT_ONCE, wanted)
+            found = self._backend.queues.read(queue, position, _READ_AT_ONCE, wanted)
             self._pass_on([message for message in found.messages if message.queue_offset < end])
             position = min(max(position + 1, found.next_offset), end)
         with self._changed:

@@ -7,12 +7,13 @@ bell and is dropped: the woken thread reads the queue itself.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from rmqclient.backend.bells import ThreadBell
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.reading.queues import Queues
+from rmqclient.cluster.reading.reader import Reader
 from rmqclient.errors import QueueError
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -23,14 +24,18 @@ _TIMEOUT_S: Final = 20.0
 
 
 class ArrivalBell(ThreadBell):
-    """Wakes threads that wait for messages of some queues. Safe for threads."""
+    """Wakes threads that wait for messages of some queues. Safe for threads.
+
+    ``ends`` has the max offset of each queue at its last read.
+    """
 
     lane = 0
 
-    def __init__(self, client: ClusterClient, queues: Queues) -> None:
+    def __init__(self, client: ClusterClient, reader: Reader, ends: Mapping[MessageQueue, int]) -> None:
         super().__init__()
         self._client = client
-        self._queues = queues
+        self._reader = reader
+        self._ends = ends
         self._armed: tuple[MessageQueue, ...] = ()
         self._polled: dict[MessageQueue, int] = {}
         """Queue with a long poll under way → the offset of the poll."""
@@ -52,12 +57,12 @@ class ArrivalBell(ThreadBell):
         super().wait(heard, timeout_s)
 
     def _poll(self, queue: MessageQueue) -> None:
-        end = self._queues.ends.get(queue)
+        end = self._ends.get(queue)
         with self._lock:
             if end is None or self._polled.get(queue, -1) >= end:
                 return
             self._polled[queue] = end
-        asked = self._queues.pull(queue, end, 1, wait_ms=_WAIT_MS)
+        asked = self._reader.pull(queue, end, 1, wait_ms=_WAIT_MS)
         address = self._client.routes.read_address(queue.broker_name)
         self._client.submit(address, asked, lambda answer: self._answered(queue, end, answer), _TIMEOUT_S)
 

@@ -10,11 +10,12 @@ import time
 from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.reading.topics import runtime_info
+from rmqclient.cluster.reading.topics import Topics, runtime_info
 from rmqclient.errors import StoreBusy, UnknownTopic
 from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.table import request
+from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.wire import decode_records, parse_offset_id
 
 _AT_ONCE: Final = 64  # maxMsgsNumBatch
@@ -25,8 +26,9 @@ _LOOK_EVERY_S: Final = 0.01
 class Finding:
     """Finds messages of one cluster. Safe for threads."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ClusterClient, topics: Topics) -> None:
         self._client = client
+        self._topics = topics
 
     def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         """Return up to ``limit`` messages of a topic with a key or unique key, the newest first; at most 64.
@@ -54,18 +56,15 @@ class Finding:
         has_key = [each for each in found if key in each.keys or key == each.message_id]
         return sorted(has_key, key=lambda message: message.store_timestamp, reverse=True)[:limit]
 
-    def by_offset_id(self, message_id: str) -> ReceivedMessage | None:
-        """Return the message with an offset message id; None if the id's broker is not of this cluster."""
-        try:
-            place = parse_offset_id(message_id)
-        except ValueError:
-            return None
-        for name, broker in self._client.routes.cluster().brokers.items():
-            if place.address in broker.addresses.values():
-                asked = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=place.commit_log_offset)
-                answer = self._client.call(place.address, asked, also=(ResponseCode.SYSTEM_ERROR,))
-                if answer.code == ResponseCode.SUCCESS:
-                    return decode_records(answer.body, broker_name=name)[0]
+    def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
+        """Return a message by its unique id or its offset message id; None if no message has the id."""
+        found = self._by_offset_id(message_id)
+        if found is not None and topic in (None, found.topic):
+            return found
+        for name in self._topics.names() if topic is None else [topic]:
+            for message in self.by_key(name, message_id, 0, END_OF_TIME, _AT_ONCE):
+                if message.message_id == message_id:
+                    return message
         return None
 
     def settle(self) -> None:
@@ -90,3 +89,17 @@ class Finding:
             if int(info.get("commitLogMinOffset", "0")) > 0:
                 begins.append(int(info.get("earliestMessageTimeStamp", "-1")))
         return max((begin for begin in begins if begin >= 0), default=None)
+
+    def _by_offset_id(self, message_id: str) -> ReceivedMessage | None:
+        """Return the message with an offset message id; None if the id's broker is not of this cluster."""
+        try:
+            place = parse_offset_id(message_id)
+        except ValueError:
+            return None
+        for name, broker in self._client.routes.cluster().brokers.items():
+            if place.address in broker.addresses.values():
+                asked = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=place.commit_log_offset)
+                answer = self._client.call(place.address, asked, also=(ResponseCode.SYSTEM_ERROR,))
+                if answer.code == ResponseCode.SUCCESS:
+                    return decode_records(answer.body, broker_name=name)[0]
+        return None

@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.beginning import begin_group
 from rmqclient.cluster.groups.member_list import seat_of
+from rmqclient.cluster.groups.members import ClusterMembers
 from rmqclient.cluster.groups.offsets import BrokerOffsets, committed_offset, oldest_offset
 from rmqclient.cluster.groups.running_info import queues_of
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import broker_version
 from rmqclient.errors import ClusterError, NotOnCluster
+from rmqclient.names import RETRY_PREFIX
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import GroupNotFound
@@ -60,7 +63,7 @@ class Groups:
                 )
         self._commit(group, queue, offset)
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], at_ms: int | None) -> None:
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
         """Move groups in queues. Brokers tell running members.
 
         Raises NotOnCluster and moves nothing if members run and a broker is older than 5.0, unless all queues of a
@@ -81,8 +84,15 @@ class Groups:
                 for queue, offset in targets.items():
                     self._commit(group, queue, offset)
 
-    def all(self, group: str | None) -> list[Group]:
-        """Return every group as it stands, or one group, whose members then tell who has which queue."""
+    def all(self) -> list[Group]:
+        """Return every group as its brokers know it, without the owners of queues and the messages that wait."""
+        return self._found(None)
+
+    def find(self, group: str) -> Group | None:
+        """Return one group; its members report which queues they have."""
+        return next((each for each in self._found(group) if each.group == group), None)
+
+    def _found(self, group: str | None) -> list[Group]:
         found: dict[tuple[str, MessageQueue], int] = {}
         for broker_name in self._masters():
             found |= self._offsets_at(broker_name)
@@ -99,12 +109,42 @@ class Groups:
         ]
         return summaries(queues, members)
 
-    def members(self, group: str | None) -> list[MemberInfo]:
+    def members(self, group: str | None = None) -> list[MemberInfo]:
         """Return the members of a group, or of every group, from brokers."""
         if group is not None:
             return self._members_of(group)
         names = {name for broker_name in self._masters() for name in self._known_at(broker_name)}
         return [member for name in sorted(names) for member in self._members_of(name)]
+
+    def memberships(self) -> ClusterMembers:
+        """Return the memberships of one consumer."""
+        return ClusterMembers(self._url)
+
+    def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+        """Set the start offsets of a new group; False if it already has one of the queues."""
+        return begin_group(self._client, self._url.wrap(group), offsets)
+
+    def remove(self, group: str) -> None:
+        """Remove a group as ``mqadmin deleteSubGroup`` does, except for its dead letters. [DeleteSubGroup]
+
+        Brokers delete the group's settings and offsets. Brokers and name servers delete its retry topic, with the
+        messages that wait there. Raises the error of a broker that refuses or cannot be reached; brokers before it, in
+        the order of their names, have removed the group then. Removing it twice is no error.
+        """
+        name = self._url.wrap(group)
+        forget = request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=name, removeOffset=True, cleanOffset=True)
+        forget_topic = request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{RETRY_PREFIX}{name}")
+        for address in self._masters().values():
+            self._client.call(address, forget)
+            self._client.call(address, forget_topic)
+        servers = self._client.name_servers
+        servers.call_each(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=f"{RETRY_PREFIX}{name}"))
+        self._client.routes.forget(f"{RETRY_PREFIX}{group}")
+
+    def set_paused(self, *_: object, paused: bool) -> NoReturn:
+        """Raise NotOnCluster: brokers cannot pause a group in a topic."""
+        what = "paused" if paused else "resumed"
+        raise NotOnCluster(f"a group cannot be {what} on a cluster, whose brokers have no such state: stop its workers")
 
     def _members_of(self, group: str) -> list[MemberInfo]:
         asked = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=self._url.wrap(group))

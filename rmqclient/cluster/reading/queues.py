@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from rmqclient.backend.protocols import Span
 from rmqclient.backend.pull_result import PullResult
+from rmqclient.backend.updates import MessageUpdates
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.reading.arrival_bell import ArrivalBell
 from rmqclient.cluster.reading.reader import EVERY_TAG, Reader
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageExpired, UnknownTopic
+
+_READ_AT_ONCE = 32
 
 
 class Queues(Reader):
@@ -46,6 +50,18 @@ class Queues(Reader):
         result = super().read(queue, offset, limit, wanted)
         self.ends[queue] = result.max_offset
         return result
+
+    def bell(self) -> ArrivalBell:
+        """Return a bell that rings when messages come to armed queues."""
+        return ArrivalBell(self._client, self, self.ends)
+
+    def update_reader(self) -> MessageUpdates:
+        """Return a reader of keys and values for one table."""
+        return MessageUpdates(
+            lambda queue, offset: self.read(queue, offset, _READ_AT_ONCE, EVERY_TAG),
+            lambda message: message.store_timestamp << 64 | message.commit_log_offset,
+            reads_in_order=False,
+        )
 
     def check(self, queue: MessageQueue) -> None:
         """Raise UnknownTopic for a missing queue, for which brokers would answer 0."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.client.routes import not_writable
+from rmqclient.cluster.groups.bells import ClusterBell
 from rmqclient.errors import ConfigMismatch, NotOnCluster
 from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.remoting.bodies import READABLE, WRITABLE, fastjson
@@ -36,7 +37,7 @@ class Topics:
         self._client = client
         self._url = client.url
 
-    def all(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the topics of the namespace, sorted; without a namespace, all except those named after brokers."""
         answer = self._client.name_servers.call(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         found = fastjson.read(answer.body) if answer.body else {}
@@ -54,6 +55,13 @@ class Topics:
             queues = self._client.routes.read_queues(topic)
         return list(queues)
 
+    read_queues = queues
+    """The same: a route has no other readable queues."""
+
+    def bell(self) -> ClusterBell:
+        """Return a bell that never rings; waiters poll at their time-out."""
+        return ClusterBell()
+
     def write_queues(self, topic: str) -> list[MessageQueue]:
         """Return the writable queues of a topic, sorted. Raises UnknownTopic, TopicNotWritable."""
         queues = self._client.routes.publish_queues(topic)
@@ -61,7 +69,7 @@ class Topics:
             raise not_writable(topic)
         return list(queues)
 
-    def create(self, topic: str, queue_count: int, cleanup_policy: str | None) -> list[MessageQueue]:
+    def create(self, topic: str, queue_count: int, cleanup_policy: str | None = None) -> list[MessageQueue]:
         """Make a topic with ``queue_count`` queues on every master, or return the queues that it has.
 
         Raises NotOnCluster for a compact topic if a broker is older than 5.0, ConfigMismatch if the topic has another

@@ -106,35 +106,35 @@ def _condition(where: str) -> Any:
 
 def _candidates(backend: Backend, wanted: Search) -> Iterator[ReceivedMessage]:
     if wanted.message_id:
-        message = backend.message_by_id(wanted.message_id, wanted.topic or None)
+        message = backend.messages.by_id(wanted.message_id, wanted.topic or None)
         yield from [] if message is None else [message]
     elif not wanted.topic:
         return
     elif wanted.key:
         until = wanted.until_ms if wanted.until_ms is not None else (1 << 63) - 1
-        yield from backend.messages_by_key(wanted.topic, wanted.key, wanted.since_ms or 0, until, LOOKED_AT_MOST + 1)
+        yield from backend.messages.by_key(wanted.topic, wanted.key, wanted.since_ms or 0, until, LOOKED_AT_MOST + 1)
     elif wanted.place is not None:
         yield from _from_place(backend, wanted.topic, *wanted.place)
     else:
-        rows = [_backwards(backend, queue, wanted) for queue in backend.queues(wanted.topic)]
+        rows = [_backwards(backend, queue, wanted) for queue in backend.topics.queues(wanted.topic)]
         yield from heapq.merge(*rows, key=lambda message: -message.store_timestamp)
 
 
 def _from_place(backend: Backend, topic: str, queue_id: int, queue_offset: int) -> Iterator[ReceivedMessage]:
-    for queue in backend.queues(topic):
+    for queue in backend.topics.queues(topic):
         if queue.queue_id == queue_id:
-            low, high = backend.span(queue)
+            low, high = backend.queues.span(queue)
             for offset in range(max(low, queue_offset), high):
                 with contextlib.suppress(MessageExpired, StoreCorrupt):
-                    yield backend.message_at(queue, offset)
+                    yield backend.queues.message_at(queue, offset)
 
 
 def _backwards(backend: Backend, queue: MessageQueue, wanted: Search) -> Iterator[ReceivedMessage]:
-    low, high = backend.span(queue)
+    low, high = backend.queues.span(queue)
     if wanted.since_ms is not None:
-        low = max(low, backend.offset_by_time(queue, wanted.since_ms))
+        low = max(low, backend.queues.offset_by_time(queue, wanted.since_ms))
     if wanted.until_ms is not None:
-        high = min(high, backend.offset_by_time(queue, wanted.until_ms + 1))
+        high = min(high, backend.queues.offset_by_time(queue, wanted.until_ms + 1))
     for offset in range(high - 1, low - 1, -1):
         with contextlib.suppress(MessageExpired, StoreCorrupt):
-            yield backend.message_at(queue, offset)
+            yield backend.queues.message_at(queue, offset)

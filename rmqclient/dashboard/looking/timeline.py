@@ -64,13 +64,13 @@ def timeline(backend: Backend, message: ReceivedMessage) -> list[Event]:
 def _first_of(backend: Backend, message: ReceivedMessage) -> ReceivedMessage:
     """Return the record of which a retry or a dead letter is a copy; the message itself if that is gone."""
     origin = message.properties.get("ORIGIN_MESSAGE_ID")
-    found = backend.message_by_id(origin) if origin else None
+    found = backend.messages.by_id(origin) if origin else None
     return message if found is None else found
 
 
 def _groups(backend: Backend) -> dict[str, Group | None]:
-    found: dict[str, Group | None] = {each.group: each for each in backend.groups()}
-    for topic in backend.topics():  # of groups whose offsets are gone, too
+    found: dict[str, Group | None] = {each.group: each for each in backend.groups.all()}
+    for topic in backend.topics.names():  # of groups whose offsets are gone, too
         if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             found.setdefault(topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX), None)
     return found
@@ -78,7 +78,7 @@ def _groups(backend: Backend) -> dict[str, Group | None]:
 
 def _copies(backend: Backend, topic: str, message: ReceivedMessage) -> list[ReceivedMessage]:
     try:
-        found = backend.messages_by_key(topic, message.message_id, 0, _END_OF_TIME, _COPIES)
+        found = backend.messages.by_key(topic, message.message_id, 0, _END_OF_TIME, _COPIES)
     except QueueError:  # the group has no such topic
         return []
     return [each for each in reversed(found) if each.message_id == message.message_id]

@@ -41,7 +41,7 @@ def show_all(request: Request) -> Response:
     return desk.page(
         request,
         "messages/all.html",
-        topics=sorted(backend.topics(), key=lambda topic: (not is_of_application(topic), topic)),
+        topics=sorted(backend.topics.names(), key=lambda topic: (not is_of_application(topic), topic)),
         filters=filters,
         is_asked=bool(filters["topic"] or filters["id"]),
         found=found,
@@ -57,10 +57,10 @@ def show_one(request: Request) -> Response:
     backend = desk.backend()
     queue = MessageQueue(request.path_params["topic"], request.path_params["queue_id"])
     offset = request.path_params["offset"]
-    low, high = backend.span(queue)
+    low, high = backend.queues.span(queue)
     facts = {"queue": queue, "offset": offset, "low": low, "high": high}
     try:
-        message = backend.message_at(queue, offset)
+        message = backend.queues.message_at(queue, offset)
     except (MessageExpired, StoreCorrupt) as error:
         return desk.page(request, "messages/gone.html", status=404, text=str(error), **facts)
     return desk.page(

@@ -31,7 +31,7 @@ class Asking:
 
     def topics(self) -> list[str]:
         """Return the topics of the namespace, sorted; without a namespace, all but those named after brokers."""
-        return patiently(self._topics.all)
+        return patiently(self._topics.names)
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of the brokers registered now; empty for an unknown topic."""

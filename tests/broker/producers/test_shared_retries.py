@@ -11,7 +11,7 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.failures.dead_letters import Selection, select
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.table import request
 from rmqclient.store import open_store
@@ -79,6 +79,6 @@ def test_a_message_that_fails_over_the_network_comes_to_a_local_member_and_then_
         again = local.next()
         assert (again.topic, again.delivery_attempt, again.message_id) == ("orders", 2, sent.message_id)
     with open_store(server.root) as store:
-        (letter,) = select(LocalBackend(store, owns_store=False), "billing", Selection())
+        (letter,) = select(local_backend(store), "billing", Selection())
         assert (letter.topic, letter.attempts, letter.message.message_id) == ("orders", 2, sent.message_id)
         assert [failure["text"] for failure in letter.failures] == ["not today"] * 2

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import CorrectionOffsets, QueueEntries
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -132,9 +132,9 @@ def test_the_entries_of_a_queue_are_shown(client: Asking) -> None:
 
 def test_the_slowest_group_is_compared_with_another_one(client: Asking) -> None:
     sent(client, *map(order, range(9)))
-    backend = LocalBackend(client.broker.store, owns_store=False)
+    backend = local_backend(client.broker.store)
     for group, offset in {"slow": 2, "fast": 8, "left-out": 1}.items():
-        backend.commit_offset(group, MessageQueue(TOPIC, 0), offset)
+        backend.groups.commit(group, MessageQueue(TOPIC, 0), offset)
 
     def corrected(compare: str) -> dict[int, int]:
         asked: dict[str, Any] = {"filterGroups": "left-out", "compareGroup": compare, "topic": TOPIC}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqclient.failures.dead_letters import Selection, select
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -123,7 +123,7 @@ def test_the_second_attempt_keeps_where_the_message_failed_first(client: Asking)
 
 def test_dead_letters_of_remote_members_are_those_of_the_group(client: Asking) -> None:
     give_back(client, sent(client, reconsumeTimes=16))
-    backend = LocalBackend(client.broker.store, owns_store=False)
+    backend = local_backend(client.broker.store)
     (letter,) = select(backend, "billing", Selection())
     assert (letter.topic, letter.attempts, letter.message.message_id) == ("orders", 17, UNIQ_KEY)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmqclient.opening import Place
 from rmqclient.testing import Server, serve
-from tests.backend.in_memory import InMemoryBackend
+from tests.backend.in_memory import in_memory_backend
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """What names a backend: a directory, a backend, the URL of a server."""
     if request.param == "in memory":
-        return InMemoryBackend()
+        return in_memory_backend()
     if request.param == "url":
         server: Server = request.getfixturevalue("server")
         return server.url

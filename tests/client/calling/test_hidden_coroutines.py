@@ -12,7 +12,7 @@ import pytest
 from rmqclient import App, Batch, Depends, HandlerCall, Message, Producer, ReceivedMessage
 from rmqclient.errors import HandlerError
 from rmqclient.opening import Place
-from tests.backend.in_memory import InMemoryBackend
+from tests.backend.in_memory import in_memory_backend
 from tests.client.conftest import NOWHERE, SOON, consuming, wait_for
 
 MODES: list[dict[str, Any]] = [{}, {"order": "queue"}, {"order": "key"}, {"batch": Batch(2)}, {"replies": True}]
@@ -91,7 +91,7 @@ HIDDEN = [Mailer(), logged(handle), functools.partial(Mailer()), logged(Mailer()
 def test_an_async_function_runs_however_it_is_wrapped(
     topic: str, function: Callable[..., Any], options: dict[str, Any], ran: list[str]
 ) -> None:
-    app, place = App(NOWHERE), InMemoryBackend()
+    app, place = App(NOWHERE), in_memory_backend()
     app.handler(topic, group=topic, **options)(function)
     with Producer(place) as producer:
         producer.send(Message(topic, b"x"), "a key")
@@ -114,7 +114,7 @@ def test_what_a_handler_returns_without_running_it_fails_the_message(
     ran: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    app, place = App(NOWHERE), InMemoryBackend()
+    app, place = App(NOWHERE), in_memory_backend()
     app.handler(topic, group=topic, **options)(function)
     with Producer(place) as producer:
         producer.create_topic(topic, 1)
@@ -148,7 +148,7 @@ def session() -> Iterator[str]:
 
 
 def test_middleware_and_dependencies_surround_a_decorated_coroutine(topic: str, ran: list[str]) -> None:
-    app, place = App(NOWHERE), InMemoryBackend()
+    app, place = App(NOWHERE), in_memory_backend()
 
     @app.middleware
     def timed(call: HandlerCall) -> Iterator[None]:
@@ -190,7 +190,7 @@ async def pool() -> str:
 
 
 def test_objects_and_decorated_coroutines_are_dependencies(topic: str, ran: list[str]) -> None:
-    app, place = App(NOWHERE), InMemoryBackend()
+    app, place = App(NOWHERE), in_memory_backend()
 
     @app.handler(topic, group=topic)
     async def handle(

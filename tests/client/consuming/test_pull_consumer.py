@@ -14,7 +14,7 @@ import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, PullResult, PullStatus, ReceivedMessage
 from rmqclient.errors import InvalidName, OffsetOutOfRange, QueueOwned, StoreClosed, StoreUnusable, UnknownTopic
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import _Queues
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from rmqclient.store.layout import QUEUE_SLOT
 from rmqclient.store.runtime.shared_state import queue_slot_at
@@ -146,13 +146,13 @@ def test_a_message_that_does_not_match_leaves_it_asleep(
     store: MessageStore, consumer: PullConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqclient.consuming.pull_consumer.LONGEST_SLEEP_S", 60.0)
-    looks, look = [], LocalBackend.read
+    looks, look = [], _Queues.read
 
     def counted(*arguments: Any) -> PullResult:
         looks.append(arguments)
         return look(*arguments)
 
-    monkeypatch.setattr(LocalBackend, "read", counted)
+    monkeypatch.setattr(_Queues, "read", counted)
     waiting = Waiting(lambda: consumer.pull(QUEUE, 0, tags="b", wait=60))
     wait_for(lambda: is_asleep(store), "the pull sleeps")
     send(producer, "a")

@@ -45,7 +45,7 @@ def test_a_retry_shows_its_own_topic_and_says_which_attempt_it_is(backend: Backe
         ("orders", "%RETRY%g", 3, sent.message_id, "paid"),
     ]
     assert (boottime() - begun) / 1e9 > 2.0, "each waited for its delay level"
-    record = backend.message_at(MessageQueue("%RETRY%g", 0), 0)
+    record = backend.queues.message_at(MessageQueue("%RETRY%g", 0), 0)
     assert record.topic == "%RETRY%g", "the log shows what stands there"
 
 
@@ -64,7 +64,7 @@ def test_a_retry_waits_for_any_delay_and_the_last_delay_repeats(backend: Backend
         wait_for(lambda: len(times) == 4, "the fourth attempt")
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert [pause >= least for pause, least in zip(pauses, (0.3, 0.05, 0.05), strict=True)] == [True] * 3
-    retries = [backend.message_at(MessageQueue("%RETRY%g", 0), offset) for offset in range(3)]
+    retries = [backend.queues.message_at(MessageQueue("%RETRY%g", 0), offset) for offset in range(3)]
     assert [(each.message_id, each.reconsume_times, each.tags) for each in retries] == [
         (sent.message_id, attempt, "paid") for attempt in (1, 2, 3)
     ]
@@ -99,7 +99,7 @@ def test_exceptions_that_no_retry_can_help_make_a_dead_letter_at_once(backend: B
     producer.send(Message("orders", b"1"))
     with consuming(backend, app):
         wait_for(lambda: letters(backend), "it is given up")
-    assert retry_topic("g") not in backend.topics()
+    assert retry_topic("g") not in backend.topics.names()
 
 
 def test_handlers_of_one_group_get_their_own_retries_and_never_run_in_more_threads_than_asked(
@@ -151,7 +151,7 @@ def test_a_retry_for_a_topic_that_nobody_handles_here_is_sent_back_and_not_lost(
 
     producer.send(Message("gone", b"1"))
     with consuming(backend, gone):
-        wait_for(lambda: retry_topic("g") in backend.topics(), "it failed once")
+        wait_for(lambda: retry_topic("g") in backend.topics.names(), "it failed once")
     producer.send(Message("kept", b"2"))
     with consuming(backend, app):
         wait_for(lambda: letters(backend), "it is given up", timeout_s=20)
@@ -317,7 +317,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
 def letters(backend: Backend) -> list[DeadLetter]:
     """Return the dead letters of group ``g``, the oldest first."""
     topic = dead_letter_topic("g")
-    if topic not in backend.topics():
+    if topic not in backend.topics.names():
         return []
     return [DeadLetter("g", letter, None) for letter in Reader(backend).tail(topic, start="earliest", follow=False)]
 

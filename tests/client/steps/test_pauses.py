@@ -15,7 +15,7 @@ import pytest
 from rmqclient import App, ReceivedMessage, RetentionConfig, RetryPolicy, StoreConfig
 from rmqclient.admin import Admin
 from rmqclient.errors import SignalTimeout, StepChanged, StepError, StepRejected, StepsLost
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.steps.ends import Paused
 from rmqclient.steps.journal import Journal
 from rmqclient.steps.record import Key, Record
@@ -172,7 +172,7 @@ def test_a_message_that_was_left_over_runs_no_step_that_its_copy_finishes_meanwh
     kit.advance(minutes=1)
 
     # When the copy is finished by another thread while the steps of the message are looked for
-    find, journal = Journal.find, Journal(LocalBackend(store, owns_store=False), "billing", "a test")
+    find, journal = Journal.find, Journal(local_backend(store), "billing", "a test")
 
     def find_slowly(journal: Journal, message_id: str, *, is_copy: bool = True) -> dict[Key, Record]:
         found = find(journal, message_id, is_copy=is_copy)

@@ -37,11 +37,11 @@ TRACED = ConsumerConfig(message_trace=True, local_retry_ms=20)
 
 def records(backend: Backend) -> list[Record]:
     """Return every record that was written, in the order of the trace topic."""
-    if TRACE_TOPIC not in backend.topics():
+    if TRACE_TOPIC not in backend.topics.names():
         return []
-    (queue,) = backend.queues(TRACE_TOPIC)
-    span = backend.span(queue)
-    found = (backend.message_at(queue, offset) for offset in range(span.min_offset, span.max_offset))
+    (queue,) = backend.topics.queues(TRACE_TOPIC)
+    span = backend.queues.span(queue)
+    found = (backend.queues.message_at(queue, offset) for offset in range(span.min_offset, span.max_offset))
     return list(itertools.chain.from_iterable(decoded(message.body.decode()) for message in found))
 
 
@@ -83,10 +83,10 @@ def test_a_message_is_traced_from_its_send_through_each_attempt(backend: Backend
 
     # And they are found by the id and by the key
     for key in (sent.message_id, "A-17"):
-        assert len(backend.messages_by_key(TRACE_TOPIC, key, 0, END_OF_TIME, 64)) >= 2  # one of each side, at least
+        assert len(backend.messages.by_key(TRACE_TOPIC, key, 0, END_OF_TIME, 64)) >= 2  # one of each side, at least
 
     # And the life of the message tells them
-    steps = life_of(backend, backend.message_at(sent.queue, sent.queue_offset))
+    steps = life_of(backend, backend.queues.message_at(sent.queue, sent.queue_offset))
     told = [step.event for step in steps if step.event in {"sent", "handled", "not handled"}]
     assert told == ["sent", "not handled", "handled"]
 
@@ -126,7 +126,7 @@ def test_a_decision_after_a_check_is_traced_as_such(store: MessageStore) -> None
     producer = TransactionProducer(backend, group="shop", check=lambda _: Decision.COMMIT, message_trace=True)
     with producer:
         half = producer.transaction(Message("orders", b"1"))
-        message = backend.message_by_id(half.message_id)
+        message = backend.messages.by_id(half.message_id)
         assert message is not None
         assert producer._ask(message) is True
 
@@ -142,14 +142,14 @@ def test_records_that_do_not_fit_are_dropped_and_counted_and_no_send_waits(
     stuck = threading.Event()
     backend = open_backend(store)
     producer = Producer(backend, message_trace=True)
-    make_sender = backend.sender
+    make_sender = backend.producers.sender
 
     def stuck_sender(*given: Any, **named: Any) -> object:
         stuck.wait(30)
         return make_sender(*given, **named)
 
     trace = trace_of(producer)
-    monkeypatch.setattr(trace._dispatcher._backend, "sender", stuck_sender)
+    monkeypatch.setattr(trace._dispatcher._backend.producers, "sender", stuck_sender)
 
     # When more messages are sent than records may wait
     begun = time.monotonic()
@@ -187,13 +187,13 @@ def test_what_waits_is_sent_when_the_producer_is_closed(store: MessageStore) -> 
             producer.send(Message("orders", b"x", keys=[f"key-{number}" * 20]))
     backend = open_backend(store)
     assert len(records(backend)) == 500
-    assert backend.span(backend.queues(TRACE_TOPIC)[0]).max_offset < 50
+    assert backend.queues.span(backend.topics.queues(TRACE_TOPIC)[0]).max_offset < 50
 
 
 def test_without_the_option_there_is_no_trace_topic(store: MessageStore) -> None:
     with Producer(store) as producer:
         producer.send(Message("orders", b"x"))
-    assert TRACE_TOPIC not in open_backend(store).topics()
+    assert TRACE_TOPIC not in open_backend(store).topics.names()
 
 
 def test_records_of_other_clients_are_read_and_damage_is_passed_over() -> None:

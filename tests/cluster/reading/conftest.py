@@ -9,7 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.backend import Backend
+from rmqclient.cluster.backend import cluster_backend
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import response
@@ -50,7 +51,7 @@ def url(kept: KeepingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def backend(url: str) -> Iterator[ClusterBackend]:
-    opened = ClusterBackend(url)
+def backend(url: str) -> Iterator[Backend]:
+    opened = cluster_backend(url)
     yield opened
     opened.close()

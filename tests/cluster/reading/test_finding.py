@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rmqclient import Message, Outbox, Relay, Table
-from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.backend import Backend
 from rmqclient.failures import dead_letters
 from rmqclient.failures.dead_letters import Selection
 from rmqclient.remoting.codes import RequestCode
@@ -19,39 +19,39 @@ from tests.support.oracle.reference import encode
 END = 2**63 - 1
 
 
-def test_keys_are_looked_up_at_every_broker(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_keys_are_looked_up_at_every_broker(kept: KeepingCluster, backend: Backend) -> None:
     for broker in ("broker-a", "broker-b"):
         kept.put("orders", broker.encode(), broker=broker, KEYS="7 8", UNIQ_KEY=f"id of {broker}")
         kept.put("orders", b"other", broker=broker, KEYS="77")
-    found = backend.messages_by_key("orders", "7", 0, END, 64)
+    found = backend.messages.by_key("orders", "7", 0, END, 64)
     assert [(message.body, message.queue.broker_name) for message in found] == [
         (b"broker-b", "broker-b"),
         (b"broker-a", "broker-a"),
     ]
-    assert len(backend.messages_by_key("orders", "7", 0, END, 1)) == 1
-    assert backend.messages_by_key("nothing", "7", 0, END, 64) == []
-    by_id = backend.message_by_id("id of broker-a", "orders")
+    assert len(backend.messages.by_key("orders", "7", 0, END, 1)) == 1
+    assert backend.messages.by_key("nothing", "7", 0, END, 64) == []
+    by_id = backend.messages.by_id("id of broker-a", "orders")
     assert by_id is not None
     assert by_id.body == b"broker-a"
 
 
-def test_another_key_with_the_same_hash_is_passed_over(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_another_key_with_the_same_hash_is_passed_over(kept: KeepingCluster, backend: Backend) -> None:
     record = kept.put("orders", b"other", broker="broker-a", KEYS="BB")
     kept.cluster.script[RequestCode.QUERY_MESSAGE] = lambda asked: response(
         asked, body=encode(record), indexLastUpdateTimestamp=0, indexLastUpdatePhyoffset=0
     )
-    assert backend.messages_by_key("orders", "Aa", 0, END, 64) == []
-    assert len(backend.messages_by_key("orders", "BB", 0, END, 64)) == 2, "each broker gave it"
+    assert backend.messages.by_key("orders", "Aa", 0, END, 64) == []
+    assert len(backend.messages.by_key("orders", "BB", 0, END, 64)) == 2, "each broker gave it"
 
 
-def test_an_id_without_a_topic_is_searched_for_in_all(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_an_id_without_a_topic_is_searched_for_in_all(kept: KeepingCluster, backend: Backend) -> None:
     kept.cluster.script[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = answering({"topicList": ["orders"]})
     kept.put("orders", b"here", broker="broker-b", UNIQ_KEY="ABC")
-    found = backend.message_by_id("ABC")
+    found = backend.messages.by_id("ABC")
     assert found is not None
     assert found.body == b"here"
-    assert backend.message_by_id("DEF") is None
-    assert backend.message_by_id("0A000001000027100000000000000000") is None, "no broker has this address"
+    assert backend.messages.by_id("DEF") is None
+    assert backend.messages.by_id("0A000001000027100000000000000000") is None, "no broker has this address"
 
 
 def test_a_table_takes_the_value_that_was_stored_last(kept: KeepingCluster, url: str) -> None:
@@ -81,7 +81,7 @@ def test_a_row_of_an_outbox_that_was_sent_is_found_by_its_id(kept: KeepingCluste
     assert sorted(kept.bodies("orders")) == [b"7", b"8"]
 
 
-def test_dead_letters_are_replayed_once_from_this_host(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_dead_letters_are_replayed_once_from_this_host(kept: KeepingCluster, backend: Backend) -> None:
     topics = ["orders", "%DLQ%billing"]
     kept.cluster.state.topics = {"orders": 1, "%DLQ%billing": 1, "%RETRY%billing": 1}
     kept.cluster.script[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = answering({"topicList": topics})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqclient.admin import Admin
-from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.backend import Backend
 from rmqclient.errors import NotOnCluster, QueueOwned
 from rmqclient.message import MessageQueue
 from rmqclient.remoting.bodies import fastjson
@@ -51,13 +51,13 @@ def offsets(kept: KeepingCluster, *, online: bool) -> None:
     }
 
 
-def test_a_group_at_rest_commits_and_is_moved_by_its_offsets(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_group_at_rest_commits_and_is_moved_by_its_offsets(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=False)
     for broker in ("broker-a", "broker-b", "broker-b"):
         kept.put("orders", b"", broker=broker)
-    assert backend.committed_offset("billing", A) is None
-    backend.commit_offset("billing", A, 1)
-    assert backend.committed_offset("billing", A) == 1
+    assert backend.groups.committed_offset("billing", A) is None
+    backend.groups.commit("billing", A, 1)
+    assert backend.groups.committed_offset("billing", A) == 1
     with Admin(backend) as admin:
         admin.seek("billing", "orders", "latest")
         assert kept.committed("billing", "orders") == {("broker-a", 0): 1, ("broker-b", 0): 2}
@@ -68,15 +68,15 @@ def test_a_group_at_rest_commits_and_is_moved_by_its_offsets(kept: KeepingCluste
     assert kept.cluster.asked(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET) == []
 
 
-def test_4_9_answers_0_for_a_group_that_never_committed(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_4_9_answers_0_for_a_group_that_never_committed(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=False)
     kept.cluster.script[RequestCode.QUERY_CONSUMER_OFFSET] = lambda asked: response(asked, offset=0)
-    assert backend.committed_offset("billing", A) is None
+    assert backend.groups.committed_offset("billing", A) is None
     kept.cluster.state.offsets["billing", "orders", "broker-a", 0] = 0
-    assert backend.committed_offset("billing", A) == 0
+    assert backend.groups.committed_offset("billing", A) == 0
 
 
-def test_a_group_that_runs_is_shown_with_its_members(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_group_that_runs_is_shown_with_its_members(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     kept.put("orders", b"", broker="broker-b")
     kept.cluster.state.members["billing"] = {CLIENT}
@@ -95,13 +95,13 @@ def test_a_group_that_runs_is_shown_with_its_members(kept: KeepingCluster, backe
         assert (subscribed.topic, subscribed.subscription, subscribed.members) == ("orders", "paid", (CLIENT,))
 
 
-def test_nobody_commits_for_a_group_that_runs(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_nobody_commits_for_a_group_that_runs(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     with pytest.raises(QueueOwned, match=CLIENT):
-        backend.commit_offset("billing", A, 0)
+        backend.groups.commit("billing", A, 0)
 
 
-def test_members_of_4_9_are_moved_only_as_a_whole_and_to_a_time(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_members_of_4_9_are_moved_only_as_a_whole_and_to_a_time(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     kept.put("orders", b"", broker="broker-a")
     kept.put("orders", b"", broker="broker-b")
@@ -114,7 +114,7 @@ def test_members_of_4_9_are_moved_only_as_a_whole_and_to_a_time(kept: KeepingClu
     assert [(each["topic"], each["group"], each["timestamp"]) for each in asked] == [("orders", "billing", -1)] * 2
 
 
-def test_members_of_5_are_moved_to_any_offset(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_members_of_5_are_moved_to_any_offset(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     kept.put("orders", b"", broker="broker-a")
     kept.put("orders", b"", broker="broker-b")
@@ -128,18 +128,16 @@ def test_members_of_5_are_moved_to_any_offset(kept: KeepingCluster, backend: Clu
     assert [(each["queueId"], each["offset"], each["isForce"]) for each in asked] == [(0, 1, True)] * 2
 
 
-def test_a_group_cannot_be_paused(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_group_cannot_be_paused(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     with Admin(backend) as admin, pytest.raises(NotOnCluster, match="stop its workers"):
         admin.pause("billing")
 
 
-def test_a_group_at_rest_is_forgotten_by_every_broker_with_its_retries(
-    kept: KeepingCluster, backend: ClusterBackend
-) -> None:
+def test_a_group_at_rest_is_forgotten_by_every_broker_with_its_retries(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=False)
     kept.put("orders", b"", broker="broker-a")
-    backend.commit_offset("billing", A, 1)
+    backend.groups.commit("billing", A, 1)
     for code in (RequestCode.DELETE_SUBSCRIPTIONGROUP, RequestCode.DELETE_TOPIC_IN_BROKER):
         kept.cluster.script[code] = response
     kept.cluster.script[RequestCode.DELETE_TOPIC_IN_NAMESRV] = response
@@ -162,7 +160,7 @@ def test_a_group_at_rest_is_forgotten_by_every_broker_with_its_retries(
     assert request_fields(asked)["topic"] == "%RETRY%billing"
 
 
-def test_a_group_that_runs_is_not_forgotten(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_group_that_runs_is_not_forgotten(kept: KeepingCluster, backend: Backend) -> None:
     offsets(kept, online=True)
     with Admin(backend) as admin, pytest.raises(QueueOwned, match="stop them first"):
         admin.remove_group("billing")

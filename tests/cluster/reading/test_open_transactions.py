@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.backend import Backend
 from rmqclient.errors import NotOnCluster
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode
@@ -51,11 +51,11 @@ def three_halves(kept: KeepingCluster) -> None:
         put_half(kept, message_id)
 
 
-def ids(backend: ClusterBackend) -> list[str]:
+def ids(backend: Backend) -> list[str]:
     return [each.message.message_id for each in transactions.select(backend)]
 
 
-def test_what_no_operation_names_is_open(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_what_no_operation_names_is_open(kept: KeepingCluster, backend: Backend) -> None:
     with_operations(kept, b"1")
     assert ids(backend) == ["A", "C"]
     (first, _) = transactions.select(backend, group="payers", topic="orders")
@@ -64,27 +64,27 @@ def test_what_no_operation_names_is_open(kept: KeepingCluster, backend: ClusterB
 
 
 def test_5_writes_several_offsets_into_an_operation_and_lets_it_be_pulled(
-    kept: KeepingCluster, backend: ClusterBackend
+    kept: KeepingCluster, backend: Backend
 ) -> None:
     kept.cluster.state.topics = {**TOPICS, OPERATION_TOPIC: 1}
     kept.put(OPERATION_TOPIC, b"0,2,", broker="broker-b")
     assert ids(backend) == ["B"]
 
 
-def test_of_a_half_message_that_was_stored_again_the_last_counts(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_of_a_half_message_that_was_stored_again_the_last_counts(kept: KeepingCluster, backend: Backend) -> None:
     put_half(kept, "A")
     with_operations(kept)
     (found,) = transactions.select(backend, message_id="A")
     assert found.message.queue_offset == 3
 
 
-def test_a_message_that_stands_in_its_topic_is_not_open(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_message_that_stands_in_its_topic_is_not_open(kept: KeepingCluster, backend: Backend) -> None:
     with_operations(kept)
     kept.put("orders", b"A", broker="broker-b", UNIQ_KEY="A")
     assert ids(backend) == ["B", "C"]
 
 
-def test_a_decision_goes_to_the_broker_of_the_half_message(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_decision_goes_to_the_broker_of_the_half_message(kept: KeepingCluster, backend: Backend) -> None:
     with_operations(kept)
     (found,) = transactions.select(backend, message_id="B")
     kept.cluster.script[RequestCode.END_TRANSACTION] = response
@@ -95,7 +95,7 @@ def test_a_decision_goes_to_the_broker_of_the_half_message(kept: KeepingCluster,
     assert fields["commitLogOffset"] == found.message.commit_log_offset
 
 
-def test_what_a_broker_gave_up_is_shown_and_not_decided(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_what_a_broker_gave_up_is_shown_and_not_decided(kept: KeepingCluster, backend: Backend) -> None:
     with_operations(kept, b"0", b"1", b"2")
     kept.cluster.state.topics = {**TOPICS, "TRANS_CHECK_MAX_TIME_TOPIC": 1}
     kept.put("TRANS_CHECK_MAX_TIME_TOPIC", b"D", UNIQ_KEY="D", REAL_TOPIC="orders", REAL_QID="0", PGROUP="payers")

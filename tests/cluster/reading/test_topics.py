@@ -8,7 +8,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 
-from rmqclient.cluster.backend import ClusterBackend
+from rmqclient.backend import Backend
 from rmqclient.errors import ConfigMismatch, NotOnCluster
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -32,21 +32,21 @@ def making(kept: KeepingCluster) -> None:
     kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = make
 
 
-def test_topics_of_the_brokers_themselves_are_not_listed(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_topics_of_the_brokers_themselves_are_not_listed(kept: KeepingCluster, backend: Backend) -> None:
     names = ["orders", "broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "%RETRY%g"]
     kept.cluster.script[RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER] = answering({"topicList": names})
-    assert backend.topics() == ["%RETRY%g", "orders"]
+    assert backend.topics.names() == ["%RETRY%g", "orders"]
 
 
-def test_a_topic_is_made_on_every_master(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_topic_is_made_on_every_master(kept: KeepingCluster, backend: Backend) -> None:
     making(kept)
-    assert len(backend.create_topic("bills", 3)) == 6
+    assert len(backend.topics.create("bills", 3)) == 6
     for broker in kept.cluster.brokers:
         (asked,) = kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC, broker)
         fields = request_fields(asked)
         wanted = [fields[each] for each in ("topic", "readQueueNums", "writeQueueNums", "perm")]
         assert wanted == ["bills", 3, 3, 6]
-    assert len(backend.create_topic("bills", 8)) == 6, "it has its queues already"
+    assert len(backend.topics.create("bills", 8)) == 6, "it has its queues already"
 
 
 def test_the_command_counts_the_queues_of_each_master(kept: KeepingCluster, url: str) -> None:
@@ -57,19 +57,19 @@ def test_the_command_counts_the_queues_of_each_master(kept: KeepingCluster, url:
     assert (again.exit_code, "bills was there, with 3 queues: broker-a keeps it" in again.stderr) == (1, True)
 
 
-def test_a_compact_topic_needs_brokers_of_5(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_compact_topic_needs_brokers_of_5(kept: KeepingCluster, backend: Backend) -> None:
     making(kept)
     with pytest.raises(NotOnCluster, match="broker 'broker-a' is older"):
-        backend.create_topic("prices", 1, "compact")
+        backend.topics.create("prices", 1, "compact")
     assert kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC) == []
     kept.cluster.script[RequestCode.GET_BROKER_RUNTIME_INFO] = runtime(brokerVersion=479)
-    backend.create_topic("prices", 1, "compact")
+    backend.topics.create("prices", 1, "compact")
     made = kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC)
     assert {request_fields(asked)["attributes"] for asked in made} == {"+cleanup.policy=COMPACTION"}
 
 
 def test_a_broker_that_has_counted_nothing_yet_tells_its_version_all_the_same(
-    kept: KeepingCluster, backend: ClusterBackend
+    kept: KeepingCluster, backend: Backend
 ) -> None:
     making(kept)
 
@@ -79,21 +79,21 @@ def test_a_broker_that_has_counted_nothing_yet_tells_its_version_all_the_same(
         return answer
 
     kept.cluster.script[RequestCode.GET_BROKER_RUNTIME_INFO] = young
-    backend.create_topic("prices", 1, "compact")
+    backend.topics.create("prices", 1, "compact")
     assert len(kept.cluster.asked(RequestCode.UPDATE_AND_CREATE_TOPIC)) == 2
 
 
-def test_the_policy_of_a_topic_is_its_attribute(kept: KeepingCluster, backend: ClusterBackend) -> None:
-    assert backend.cleanup_policy("orders") == "delete", "a 4.9 broker does not know the question"
+def test_the_policy_of_a_topic_is_its_attribute(kept: KeepingCluster, backend: Backend) -> None:
+    assert backend.topics.cleanup_policy("orders") == "delete", "a 4.9 broker does not know the question"
     config = {"attributes": {"cleanup.policy": "COMPACTION"}}
     kept.cluster.script[RequestCode.GET_TOPIC_CONFIG] = answering(config)
-    assert backend.cleanup_policy("orders") == "compact"
+    assert backend.topics.cleanup_policy("orders") == "compact"
     with pytest.raises(ConfigMismatch, match="cannot become 'delete'"):
-        backend.create_topic("orders", 1, "delete")
+        backend.topics.create("orders", 1, "delete")
 
 
 def test_a_dead_letter_topic_that_can_only_be_written_is_made_readable(
-    kept: KeepingCluster, backend: ClusterBackend, caplog: pytest.LogCaptureFixture
+    kept: KeepingCluster, backend: Backend, caplog: pytest.LogCaptureFixture
 ) -> None:
     perm = {"now": 2}
 
@@ -110,14 +110,14 @@ def test_a_dead_letter_topic_that_can_only_be_written_is_made_readable(
     kept.cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC] = route
     kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = make
     with caplog.at_level(logging.WARNING):
-        assert len(backend.queues("%DLQ%billing")) == 2
+        assert len(backend.topics.queues("%DLQ%billing")) == 2
     assert perm["now"] == 6
     assert "it is made readable, too" in caplog.text
 
 
-def test_a_broker_that_refuses_to_make_a_topic_is_quoted(kept: KeepingCluster, backend: ClusterBackend) -> None:
+def test_a_broker_that_refuses_to_make_a_topic_is_quoted(kept: KeepingCluster, backend: Backend) -> None:
     kept.cluster.script[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda asked: response(
         asked, ResponseCode.NO_PERMISSION, remark="no admin"
     )
     with pytest.raises(Exception, match="16 NO_PERMISSION: no admin"):
-        backend.create_topic("bills", 1)
+        backend.topics.create("bills", 1)

@@ -140,7 +140,7 @@ def test_the_retry_topic_is_in_the_namespace() -> None:
 
 def test_properties_that_are_too_long_are_refused_here() -> None:
     with opened() as (cluster, backend):
-        sender = backend.sender(lambda _: [], prepare=False)
+        sender = backend.producers.sender(lambda _: [], prepare=False)
         with pytest.raises(PropertiesTooLarge, match="40,0"):
             sender.append_copy(received(), "%RETRY%shop", 0, {"long": "x" * 40_000}, reconsume_times=1)
         assert not cluster.asked(SEND)

@@ -29,7 +29,7 @@ INCARNATION = layout.MEMBER_SLOT.at["incarnation"]
 
 
 def grants(backend: Backend) -> int:
-    return sum(each.epoch for group in backend.groups() for each in group.queues)
+    return sum(each.epoch for group in backend.groups.all() for each in group.queues)
 
 
 def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_its_end(backend: Backend) -> None:
@@ -53,7 +53,7 @@ def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_
 
     # When another one, that has the first claim on the queue, comes and goes while that message is handled
     (queue,) = subscription.delivery.queues
-    other = backend.members().join(GROUP, TOPIC, "a", subscription.handler.subscription)
+    other = backend.groups.memberships().join(GROUP, TOPIC, "a", subscription.handler.subscription)
     wait_for(lambda: queue.revoked, "the queue is being given up")
     other.leave()
     wait_for(lambda: subscription.rebalancer._view.clients == ("b",), "the other one is gone")

@@ -50,7 +50,7 @@ def test_mqadmin_shows_the_trace_of_a_message_on_a_real_broker(tmp_path: Path) -
             eventually(lambda: is_told(tools, sent), "the trace", LONG_S)
 
         backend = open_backend(f"rocketmq://{cluster.addresses[0]}")
-        message = backend.message_by_id(sent.message_id, "orders")
+        message = backend.messages.by_id(sent.message_id, "orders")
         assert message is not None
         told = [step.event for step in life_of(backend, message)]
         assert [event for event in told if event in {"sent", "handled", "not handled"}] == [

@@ -80,7 +80,7 @@ FAULTS = [
     Fault(
         name="a relay looks for rows before it settles an interrupted append",
         file="rmqclient/databases/relay.py",
-        old="        self._backend.settle()\n",
+        old="        self._backend.messages.settle()\n",
         new="",
         tests=KILLED_OUTBOX,
         select="sqlite and killed_relay",
@@ -128,14 +128,14 @@ FAULTS = [
     Fault(
         name="a sender of a schedule does not look whether its tick has a message",
         file="rmqclient/schedules/cron_sender.py",
-        old="            if self._backend.messages_by_key(self._cron.topic, self._cron.key(tick), 0, END_OF_TIME, 1):\n",
+        old="            if self._backend.messages.by_key(self._cron.topic, self._cron.key(tick), 0, END_OF_TIME, 1):\n",
         new="            if False:\n",
         tests=KILLED_CRON,
     ),
     Fault(
         name="a sender of a schedule looks before it settles an interrupted append",
         file="rmqclient/schedules/cron_sender.py",
-        old="            self._backend.settle()\n",
+        old="            self._backend.messages.settle()\n",
         new="",
         tests=KILLED_CRON,
     ),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.local.backend import LocalBackend
+from rmqclient.local.backend import local_backend
 from rmqclient.store.files.file_lock import BROKER_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -54,7 +54,7 @@ def send_alone(store: MessageStore) -> None:
 
 
 def schedule_alone(store: MessageStore) -> None:
-    with LocalBackend(store, owns_store=False).alone("name", 1):
+    with local_backend(store).alone("name", 1):
         pass
 
 

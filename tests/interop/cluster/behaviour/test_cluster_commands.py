@@ -115,9 +115,9 @@ def test_dead_letters_of_a_broker_are_shown_and_sent_again_once(cluster: Cluster
     rmq("topic", "create", topic, "--queues", "1")
     rmq("send", topic, "7", "--key", "k")
     backend = open_backend(cluster.url)
-    (queue,) = [queue for queue in backend.queues(topic) if backend.span(queue).max_offset]
+    (queue,) = [queue for queue in backend.topics.queues(topic) if backend.queues.span(queue).max_offset]
     failure = Failure.raised(ValueError("no number"), 1, "worker-1")
-    Retries(backend, group, RetryPolicy(max_retries=0), "me").send_back(backend.message_at(queue, 0), failure)
+    Retries(backend, group, RetryPolicy(max_retries=0), "me").send_back(backend.queues.message_at(queue, 0), failure)
     backend.close()
     eventually(lambda: bool(rmq("dlq", "ls", group)), "the letter is there")
     (letter,) = rmq("dlq", "ls", group)

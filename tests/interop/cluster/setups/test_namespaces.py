@@ -99,11 +99,11 @@ def test_tenants_with_the_same_names_do_not_meet(cluster: Cluster, name: Name) -
     dead = f"%DLQ%{topic}-group"
     eventually(lambda: len(bodies(east, dead)) == 10, "ten dead letters of the east")
     with closing(open_backend(west)) as backend:
-        assert len(backend.messages_by_key(topic, "w", 0, END_OF_TIME, 64)) == 10
-        assert not backend.messages_by_key(topic, "e", 0, END_OF_TIME, 64)
+        assert len(backend.messages.by_key(topic, "w", 0, END_OF_TIME, 64)) == 10
+        assert not backend.messages.by_key(topic, "e", 0, END_OF_TIME, 64)
     # And on the wire the names have the namespace
     with closing(open_backend(cluster.url)) as backend:
-        topics = set(backend.topics())
+        topics = set(backend.topics.names())
     assert {f"east%{topic}", f"west%{topic}", f"%RETRY%east%{topic}-group", f"%DLQ%east%{topic}-group"} <= topics
     assert topic not in topics
 
