@@ -13,7 +13,6 @@ from rmqclient.cluster.groups.members import LOOK_EVERY_S, pause_s
 from rmqclient.cluster.groups.membership import PAUSES_S
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.rebalance import Rebalancer
-from rmqclient.filters import MessageFilter
 from rmqclient.store import MessageQueue
 
 CONFIG = ConsumerConfig()
@@ -69,7 +68,7 @@ class IdleDelivery:
 
 
 class Seen:
-    """What one member sees of its group and of its topic: a membership, and a backend."""
+    """What one member sees of its group and of its topic: a membership, and a backend with its topics."""
 
     group = "billing"
     topic = TOPIC
@@ -94,21 +93,24 @@ class Seen:
         before, self.seats = self.seats, self._cluster.members(self._chance.choice(self._cluster.names))
         return self.seats is not before
 
-    def counted(self, lease_ms: int) -> tuple[ClusterSeat, ...]:
+    def counted(self) -> tuple[ClusterSeat, ...]:
         """Return who is in the group, as the last answer said."""
-        del lease_ms
         if not self.seats:
             self.ask()
         return self.seats
+
+    @property
+    def topics(self) -> Seen:
+        """Itself."""
+        return self
 
     def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues by the route that this member knows."""
         del topic
         return self.route
 
-    def grant(self, queue: MessageQueue, wanted: object, lease_ms: int) -> Granted | None:
+    def grant(self, queue: MessageQueue) -> Granted | None:
         """Lock a queue and read its offset; None while another member has it, with the pauses of the real one."""
-        del wanted, lease_ms
         now = self._cluster.clock.monotonic()
         again_at, tries = self._tries.get(queue, (0.0, 0))
         if now < again_at:
@@ -150,9 +152,7 @@ class Member:
         self._chance = chance
         self.seen = Seen(cluster, client_id, chance)
         everything: Any = self.seen
-        self._rebalancer: Rebalancer[Any] = Rebalancer(
-            everything, everything, MessageFilter(), IdleDelivery(), CONFIG, strategy
-        )
+        self._rebalancer: Rebalancer[Any] = Rebalancer(everything, everything, IdleDelivery(), CONFIG, strategy)
         self._computed_for: tuple[object, object] = (None, None)
         self._is_to_step = False
         self._is_to_ask = False
@@ -217,7 +217,7 @@ class Member:
         self._is_to_step = False
         if self.is_dead:
             return
-        known = self.seen.counted(0), self.seen.route
+        known = self.seen.counted(), self.seen.route
         is_new = known[0] is not self._computed_for[0] or known[1] is not self._computed_for[1]
         if is_new:
             self._clock.spend(self._compute_s)

@@ -15,7 +15,7 @@ so a handler thread calls them directly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.message import ReceivedMessage
@@ -154,6 +154,19 @@ class Death(Protocol):
         """Seconds since a supervisor ended the process because of the time limit of this call; None for other ends."""
 
 
+class Terms(NamedTuple):
+    """On which terms a member takes a topic."""
+
+    text: str
+    """Tags, filters, order and allocation; the same for all members of the group that consume the topic."""
+    wanted: MessageFilter
+    """Selects the messages."""
+    ordered: bool = False
+    """Whether queues keep their order, so that a queue must never have two owners."""
+    lease_ms: int = 10_000
+    """Time for which a member of a store counts and keeps its queues after its last beat or renewal."""
+
+
 class Seat(Protocol):
     """A member of a group, as the other members count it."""
 
@@ -183,17 +196,17 @@ class Membership(Protocol):
     def watch(self) -> bool:
         """Check whether the member that this one watches has died. If so, wake all members and return True."""
 
-    def counted(self, lease_ms: int) -> tuple[Seat, ...]:
+    def counted(self) -> tuple[Seat, ...]:
         """Return the members among which queues are allocated, sorted by client id.
 
-        A member whose last beat is older than ``lease_ms`` is not counted. Raises StoreFenced for a store that was
-        replaced, from whose queues no message may be taken.
+        A member of a store whose last beat is older than the lease is not counted. Raises StoreFenced for a store that
+        was replaced, from whose queues no message may be taken.
         """
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
         """Return the :attr:`Seat.key` of each queue's owner; ``(0, 0)`` for a queue without an owner."""
 
-    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> Grant | None:
+    def grant(self, queue: MessageQueue) -> Grant | None:
         """Become the owner of a queue and return its grant; None if it is not free.
 
         A group that never had the queue begins at its oldest message. Raises UnknownTopic, TableFull, StoreBusy.
@@ -231,26 +244,11 @@ class Members(Protocol):
     def all(self) -> Sequence[MemberInfo]:
         """Return every living member."""
 
-    def has(self, group: str, topic: str) -> bool:
-        """Return whether a group has a living member for a topic, in any process."""
+    def join(self, group: str, topic: str, client_id: str, terms: Terms) -> Membership:
+        """Become a member.
 
-    def join(
-        self,
-        group: str,
-        topic: str,
-        client_id: str,
-        subscription: str,
-        wanted: MessageFilter | None = None,
-        *,
-        ordered: bool = False,
-    ) -> Membership:
-        """Become a member. ``subscription`` must be the same for all members of the group that consume the topic.
-
-        ``wanted`` selects the messages; None for all. ``ordered``: queues keep their order, so a queue must never have
-        two owners.
-
-        Raises SubscriptionMismatch if a living member has another subscription, ClientIdInUse if one has the same
-        client id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
+        Raises SubscriptionMismatch if a living member of a store has another subscription, ClientIdInUse if one has the
+        same client id, InvalidName for a client id that is empty or too long, TableFull, StoreBusy.
         """
 
     def close(self) -> None:

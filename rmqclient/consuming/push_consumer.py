@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.group_protocols import Members, Membership
+from rmqclient.backend.group_protocols import Members, Membership, Terms
 from rmqclient.calling.current import log_fields
 from rmqclient.calling.event_loop import LAST_WORDS_S, EventLoop
 from rmqclient.calling.hooks import Hooks
@@ -99,13 +99,11 @@ class Subscription:
             group,
             handler.topic,
             client_id,
-            handler.subscription,
-            self.filter,
-            ordered=handler.order is not None,
+            Terms(handler.subscription, self.filter, handler.order is not None, config.lease_ms),
         )
         self.delivery = make_delivery(backend, handler, self.membership, config, callers)
         self.delivery.observe(observers)
-        self.rebalancer = Rebalancer(backend, self.membership, self.filter, self.delivery, config, handler.allocation)
+        self.rebalancer = Rebalancer(backend, self.membership, self.delivery, config, handler.allocation)
 
 
 def make_delivery(

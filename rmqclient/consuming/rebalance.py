@@ -33,7 +33,6 @@ from rmqclient.backend.group_protocols import Death, Grant, Membership, Seat
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
-from rmqclient.filters import MessageFilter
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreFenced, UnknownTopic
@@ -91,14 +90,12 @@ class Rebalancer(Generic[Queue]):
         self,
         backend: Backend,
         membership: Membership,
-        wanted: MessageFilter,
         delivery: TakesQueues[Queue],
         config: ConsumerConfig,
         strategy: str | Strategy = "averaged",
     ) -> None:
         self._backend = backend
         self._membership = membership
-        self._wanted = wanted
         self._delivery = delivery
         self._config = config
         self._strategy = strategy
@@ -181,7 +178,7 @@ class Rebalancer(Generic[Queue]):
 
     def _look(self) -> View:
         try:
-            seats = self._membership.counted(self._config.lease_ms)
+            seats = self._membership.counted()
         except StoreFenced as error:  # what would be acknowledged here is thrown away
             self._complain(logging.ERROR, f"{error}. This member gives its queues back, and takes nothing more")
             return View((), (), ())
@@ -287,7 +284,7 @@ class Rebalancer(Generic[Queue]):
     def _take(self, queue: MessageQueue) -> None:
         if self._is_still_handling(queue):
             return
-        grant = self._membership.grant(queue, self._wanted, self._config.lease_ms)
+        grant = self._membership.grant(queue)
         if grant is not None:
             # Only after the grant, when an earlier owner cannot acknowledge any more.
             deaths = self._membership.interrupted(grant)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.group_protocols import Death, Grant, Members
+from rmqclient.backend.group_protocols import Death, Grant, Members, Terms
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
@@ -44,8 +44,9 @@ class RetryTopic:
         self.group = group
         self._others = backend.groups.memberships()
         self._looking = threading.Lock()
-        self.membership = members.join(group, retry_topic(group), client_id, "*")
-        self.rebalancer = Rebalancer(backend, self.membership, MessageFilter(), self, config)
+        all_messages = Terms("*", MessageFilter(), lease_ms=config.lease_ms)
+        self.membership = members.join(group, retry_topic(group), client_id, all_messages)
+        self.rebalancer = Rebalancer(backend, self.membership, self, config)
         self._deliveries = deliveries
         self._members = members
         for delivery in deliveries:

@@ -29,7 +29,9 @@ def begin(backend: Backend, members: Members, group: str, topic: str, start: Sta
     Does nothing for a group that consumed the topic before, or that has another running member: that member was first,
     and the messages that the topic has got since then belong to the group. Raises TableFull, StoreBusy.
     """
-    if start == "earliest" or topic.startswith(RETRY_PREFIX) or members.has(group, topic):
+    if start == "earliest" or topic.startswith(RETRY_PREFIX):
+        return
+    if any((each.group, each.topic) == (group, topic) for each in members.all()):
         return
     try:
         queues = backend.topics.read_queues(topic)

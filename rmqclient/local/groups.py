@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from rmqclient.backend.group_protocols import Grant, Seat
+from rmqclient.backend.group_protocols import Grant, Seat, Terms
 from rmqclient.names import RETRY_PREFIX, group_and_member
 from rmqclient.store import (
     HALF_TOPIC,
@@ -24,9 +24,6 @@ from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
 from rmqclient.store.observe.reading import Reading, Unreadable
 from rmqclient.store.observe.summary import Group, groups_of
 from rmqclient.store.threads.logs import Log
-
-if TYPE_CHECKING:
-    from rmqclient.filters import MessageFilter
 
 _log = Log(__name__)
 
@@ -144,27 +141,11 @@ class LocalMembers:
         """Return every living member."""
         return self._table.all()
 
-    def has(self, group: str, topic: str) -> bool:
-        """Return whether a group has a living member for a topic, in any process."""
-        return any((member.group, member.topic) == (group, topic) for member in self._table.all())
-
-    def join(
-        self,
-        group: str,
-        topic: str,
-        client_id: str,
-        subscription: str,
-        wanted: MessageFilter | None = None,
-        *,
-        ordered: bool = False,
-    ) -> LocalMembership:
-        """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
-
-        Grants apply the filter, and leases exclude other members. Raises ReadOnlyReplica.
-        """
-        del wanted, ordered
+    def join(self, group: str, topic: str, client_id: str, terms: Terms) -> LocalMembership:
+        """Become a member; leases exclude other members. Raises ReadOnlyReplica."""
         self._store.check_primary()
-        return LocalMembership(self._store, self._table.join(group, topic, client_id, subscription))
+        member = self._table.join(group, topic, client_id, terms.text)
+        return LocalMembership(self._store, member, terms)
 
     def close(self) -> None:
         """Do nothing: each member frees its own slot."""
@@ -173,13 +154,15 @@ class LocalMembers:
 class LocalMembership:
     """One member of a group of a store, for one topic."""
 
-    def __init__(self, store: MessageStore, member: Member) -> None:
+    def __init__(self, store: MessageStore, member: Member, terms: Terms) -> None:
         self.group = member.group
         self.topic = member.topic
         self.client_id = member.client_id
         self.bell = store.arrival_bell(member.arrival_lane)
         self._store = store
         self._member = member
+        self._tags = terms.wanted.tag_set
+        self._lease_ms = terms.lease_ms
         self._table = member.table
         self._numbered: Sequence[MessageQueue] = ()
         self._numbers: list[int] = []
@@ -192,13 +175,13 @@ class LocalMembership:
         """Check whether the member that this one watches has died. If so, wake all members and return True."""
         return self._table.watch(self._member.slot)
 
-    def counted(self, lease_ms: int) -> tuple[MemberInfo, ...]:
+    def counted(self) -> tuple[MemberInfo, ...]:
         """Return the members that the queues are allocated to, sorted by client id.
 
         Raises StoreFenced when another store took the place of this one.
         """
         self._store.check_primary()
-        return self._table.counted(self.group, self.topic, lease_ms)
+        return self._table.counted(self.group, self.topic, self._lease_ms)
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
         """Return the key of each queue's owner, by one read of shared memory."""
@@ -207,11 +190,11 @@ class LocalMembership:
         pairs = list(zip(*map(self._store.groups.column, ("owner", "owner_incarnation")), strict=True))
         return tuple([pairs[number] for number in self._numbers])
 
-    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> QueueGrant | None:
+    def grant(self, queue: MessageQueue) -> QueueGrant | None:
         """Become the owner of a queue and return its grant; None if it is not free."""
         slot = self._member.queue_slot(queue)
-        epoch = self._member.take(slot, lease_ms)
-        return None if epoch is None else self._store.grant(slot, epoch, wanted.tag_set)
+        epoch = self._member.take(slot, self._lease_ms)
+        return None if epoch is None else self._store.grant(slot, epoch, self._tags)
 
     def interrupted(self, grant: Grant) -> dict[int, list[Interrupted]]:
         """Return the deaths before this grant by the queue offset of their message, the oldest first."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from rmqclient.backend.bells import ThreadBell
-from rmqclient.backend.group_protocols import Death, Seat
+from rmqclient.backend.group_protocols import Death, Seat, Terms
 from rmqclient.backend.protocols import Span
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
@@ -118,21 +118,9 @@ class MemoryMembers:
             for seat in list(self._groups.seats.values())
         ]
 
-    def has(self, group: str, topic: str) -> bool:
-        return any((seat.group, seat.topic) == (group, topic) for seat in list(self._groups.seats.values()))
-
-    def join(
-        self,
-        group: str,
-        topic: str,
-        client_id: str,
-        subscription: str,
-        wanted: MessageFilter | None = None,
-        *,
-        ordered: bool = False,
-    ) -> MemoryMembership:
-        del wanted, ordered
-        return MemoryMembership(self._groups, self._groups.join(group, topic, client_id, subscription, self._number))
+    def join(self, group: str, topic: str, client_id: str, terms: Terms) -> MemoryMembership:
+        seat = self._groups.join(group, topic, client_id, terms.text, self._number)
+        return MemoryMembership(self._groups, seat, terms)
 
     def close(self) -> None:
         pass
@@ -141,11 +129,12 @@ class MemoryMembers:
 class MemoryMembership:
     """One member of a group."""
 
-    def __init__(self, groups: MemoryGroups, seat: MemberInfo) -> None:
+    def __init__(self, groups: MemoryGroups, seat: MemberInfo, terms: Terms) -> None:
         self.group, self.topic, self.client_id = seat.group, seat.topic, seat.client_id
         self.bell = MemoryArrivalBell(groups.log)
         self._groups = groups
         self._seat = seat
+        self._terms = terms
 
     def beat(self) -> None:
         self._groups.beats[self._seat.slot] = time.monotonic()
@@ -153,8 +142,8 @@ class MemoryMembership:
     def watch(self) -> bool:
         return False  # members of one process die together
 
-    def counted(self, lease_ms: int) -> tuple[MemberInfo, ...]:
-        oldest = time.monotonic() - lease_ms / 1000
+    def counted(self) -> tuple[MemberInfo, ...]:
+        oldest = time.monotonic() - self._terms.lease_ms / 1000
         seats = [
             seat
             for seat in list(self._groups.seats.values())
@@ -165,7 +154,7 @@ class MemoryMembership:
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
         return tuple(self._groups.progress(self.group, queue).owner for queue in queues)
 
-    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> MemoryGrant | None:
+    def grant(self, queue: MessageQueue) -> MemoryGrant | None:
         progress = self._groups.progress(self.group, queue)
         with self._groups.log.lock:
             is_held = progress.owner != FREE and progress.lease_until >= time.monotonic()
@@ -173,8 +162,8 @@ class MemoryMembership:
                 return None
             progress.epoch += 1
             progress.owner = self._seat.key
-            progress.lease_until = time.monotonic() + lease_ms / 1000
-            return MemoryGrant(self._groups.log, progress, wanted)
+            progress.lease_until = time.monotonic() + self._terms.lease_ms / 1000
+            return MemoryGrant(self._groups.log, progress, self._terms.wanted)
 
     def interrupted(self, grant: object) -> Mapping[int, Sequence[Death]]:
         del grant  # messages die with this process

@@ -24,7 +24,7 @@ from typing import Any, cast
 from unittest import mock
 
 from rmqclient.allocation import allocate
-from rmqclient.backend.group_protocols import Grant
+from rmqclient.backend.group_protocols import Grant, Terms
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming import rebalance
 from rmqclient.consuming.rebalance import Rebalancer
@@ -156,9 +156,11 @@ class Process:
     def _consume(self) -> None:
         run = self.run
         backend = local_backend(self.store)
-        membership = LocalMembers(self.store).join(run.group, run.topic, self.client_id, "the same")
+        membership = LocalMembers(self.store).join(
+            run.group, run.topic, self.client_id, Terms("the same", MessageFilter(), lease_ms=CONFIG.lease_ms)
+        )
         self._watch(membership)
-        self.rebalancer = Rebalancer(backend, membership, MessageFilter(), self, CONFIG, run.strategy)
+        self.rebalancer = Rebalancer(backend, membership, self, CONFIG, run.strategy)
         while not self.leaving:
             self.rebalancer.step()
             run.clock.now_ns += run.random.randrange(60) * 10**6
@@ -177,8 +179,8 @@ class Process:
                 self.leases[self.store.topics.queue(slot.queue_slot)] = until
             return epoch
 
-        def watched_grant(queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> Any:
-            granted = grant(queue, wanted, lease_ms)
+        def watched_grant(queue: MessageQueue) -> Any:
+            granted = grant(queue)
             return None if granted is None else TimedGrant(granted, self)
 
         membership._member.take = watched_take  # type: ignore[method-assign]

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer, PullConsumer
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.errors import LogsDiffer, ReadOnlyReplica, RecordsDamaged, StoreBusy, StoreInUse, StoreUnusable
+from rmqclient.filters import MessageFilter
 from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import DataVersion, TopicTable
 from rmqclient.remoting.codes import RequestCode
@@ -108,7 +110,7 @@ def test_a_replica_takes_no_message_topic_or_offset_but_those_of_its_primary(pri
             with pytest.raises(ReadOnlyReplica, match="db7:10911"):
                 replica.topics.create("another", 1)
             with pytest.raises(ReadOnlyReplica):
-                backend.groups.memberships().join("billing", TOPIC, "me", "*")
+                backend.groups.memberships().join("billing", TOPIC, "me", Terms("*", MessageFilter()))
             with pytest.raises(ReadOnlyReplica):
                 backend.groups.seek({("billing", QUEUE): 3})
             with pytest.raises(ReadOnlyReplica):

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.state_directory import state_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
@@ -34,7 +35,6 @@ from rmqclient.cluster.groups.running_info import answer_brokers, queues_of
 from rmqclient.cluster.groups.subscriptions import Subscriptions, warn_of_mismatch
 from rmqclient.cluster.groups.timer_thread import TimerThread, safely
 from rmqclient.errors import QueueError
-from rmqclient.filters import MessageFilter
 from rmqclient.names import group_and_member
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
@@ -81,28 +81,13 @@ class ClusterMembers:
         """Return an empty list: brokers list members only by group."""
         return []
 
-    def has(self, group: str, topic: str) -> bool:
-        """Return False: :func:`begin_group` checks whether a group has begun."""
-        del group, topic
-        return False
-
-    def join(
-        self,
-        group: str,
-        topic: str,
-        client_id: str,
-        subscription: str,
-        wanted: MessageFilter | None = None,
-        *,
-        ordered: bool = False,
-    ) -> ClusterMembership:
+    def join(self, group: str, topic: str, client_id: str, terms: Terms) -> ClusterMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.
 
         Brokers do not compare subscriptions: a mismatch is logged. Raises FilterError if a broker refuses the SQL
-        expression of ``wanted``, ClientIdInUse if another process of this host is the same member of a broadcast group,
+        expression, ClientIdInUse if another process of this host is the same member of a broadcast group,
         NameServerUnreachable, OSError for the state directory.
         """
-        del subscription
         name, member = group_and_member(group)
         if self._timers is None or self._lock_timers is None:
             self._timers, self._lock_timers = self._asking(), self._locking()
@@ -111,7 +96,7 @@ class ClusterMembers:
             client = self._clients[client_id] = _Client(
                 self._url, client_id, self._timers, self._lock_timers, self._numbers, self.bell.ring
             )
-        return client.join(name, topic, wanted or MessageFilter(), self._bells, ordered=ordered, member=member)
+        return client.join(name, topic, terms, self._bells, member)
 
     def close(self) -> None:
         """Commit, and leave the cluster. Closing twice does nothing."""
@@ -190,9 +175,7 @@ class _Client:
         """The memberships in all groups."""
         return [each for group in list(self._groups.values()) for each in list(group.memberships)]
 
-    def join(
-        self, name: str, topic: str, wanted: MessageFilter, bells: Bells, *, ordered: bool, member: str | None
-    ) -> ClusterMembership:
+    def join(self, name: str, topic: str, terms: Terms, bells: Bells, member: str | None) -> ClusterMembership:
         wire_name = self._url.wrap(name)
         group = self._groups.get(wire_name)
         if group is None:
@@ -200,7 +183,8 @@ class _Client:
             group = self._groups[wire_name] = _Group(self._client, wire_name, offsets, broadcast=member is not None)
         with suppress(QueueError):  # a missing topic is looked for again at each step
             self._client.routes.of(topic)
-        subscription = self._subscriptions.add(wire_name, self._url.wrap(topic), wanted, broadcast=member is not None)
+        wanted, ordered = terms.wanted, terms.ordered
+        sent = self._subscriptions.add(wire_name, self._url.wrap(topic), wanted, broadcast=member is not None)
         if group.members is not None:
             group.members.topics.add(topic)
         membership = ClusterMembership(
@@ -209,7 +193,8 @@ class _Client:
             self._lock_timers,
             wire_name,
             topic,
-            subscription,
+            sent,
+            wanted=wanted,
             ordered=ordered,
             members=group.members,
             locks=None if member is not None else QueueLocks(self._client, wire_name, ordered=ordered),

@@ -70,6 +70,7 @@ class ClusterMembership:
         topic: str,
         subscription: Subscription,
         *,
+        wanted: MessageFilter,
         ordered: bool,
         members: MemberList | None,
         locks: QueueLocks | None,
@@ -90,6 +91,7 @@ class ClusterMembership:
         self._timers = timers
         self._lock_timers = lock_timers
         self._subscription = subscription
+        self._wanted = wanted
         self.is_ordered = ordered
         self._members = members
         self._locks = locks
@@ -117,9 +119,8 @@ class ClusterMembership:
         """Return False: a broker sees at once when a member's connection ends."""
         return False
 
-    def counted(self, lease_ms: int) -> tuple[ClusterSeat, ...]:
+    def counted(self) -> tuple[ClusterSeat, ...]:
         """Return the members, sorted by client id as in Java; of a broadcast group only this one."""
-        del lease_ms
         if self._members is None:
             return (seat_of(self.client_id),)
         if not self._members.seats:
@@ -135,17 +136,16 @@ class ClusterMembership:
             own if queue in self.grants else seat_of(seen[queue]).key if queue in seen else none for queue in queues
         )
 
-    def grant(self, queue: MessageQueue, wanted: MessageFilter, lease_ms: int) -> ClusterGrant | None:
+    def grant(self, queue: MessageQueue) -> ClusterGrant | None:
         """Lock a queue, read its offset and start pulling; None while another member has the queue.
 
         Also None while the broker does not answer, which is logged once.
         """
-        del lease_ms
         first, again_at, tries = self._tries.get(queue, (time.monotonic(), 0.0, 0))
         if time.monotonic() < max(again_at, self._unreachable.get(queue.broker_name, 0.0)):
             return None
         try:
-            granted = self._granted(queue, wanted, waited_s=time.monotonic() - first)
+            granted = self._granted(queue, waited_s=time.monotonic() - first)
         except QueueError as error:
             is_new = queue.broker_name not in self._unreachable
             level = logging.WARNING if is_new else logging.DEBUG
@@ -160,7 +160,7 @@ class ClusterMembership:
         self._tries.pop(queue, None)
         return granted
 
-    def _granted(self, queue: MessageQueue, wanted: MessageFilter, waited_s: float) -> ClusterGrant | None:
+    def _granted(self, queue: MessageQueue, waited_s: float) -> ClusterGrant | None:
         asked_at = boottime()  # the broker counts from a later time, and the next calls may take long
         asked_in = self._offsets.life(queue)
         if self._locks is not None and not self._lock(self._locks, queue):
@@ -178,7 +178,7 @@ class ClusterMembership:
         granted = ClusterGrant(
             queue,
             number,
-            wanted,
+            self._wanted,
             self._offsets,
             self._bells.of_lane,
             attempts,

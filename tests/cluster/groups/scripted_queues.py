@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.groups.grant import ClusterGrant
 from rmqclient.cluster.groups.members import ClusterMembers
@@ -97,18 +98,16 @@ def joined(
 ) -> Iterator[ClusterMembership]:
     """Join the group as one member; it leaves with the block."""
     members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-    membership = members.join(GROUP, TOPIC, client_id, "*", wanted, ordered=ordered)
+    membership = members.join(GROUP, TOPIC, client_id, Terms("*", wanted or MessageFilter(), ordered))
     try:
         yield membership
     finally:
         members.close()
 
 
-def granted(
-    membership: ClusterMembership, wanted: MessageFilter | None = None, queue: MessageQueue = QUEUE
-) -> ClusterGrant:
+def granted(membership: ClusterMembership, queue: MessageQueue = QUEUE) -> ClusterGrant:
     """Take the queue, which must be free."""
-    grant = membership.grant(queue, wanted or MessageFilter(), LEASE_MS)
+    grant = membership.grant(queue)
     assert grant is not None
     return grant
 

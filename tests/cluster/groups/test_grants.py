@@ -21,7 +21,6 @@ from rmqclient.remoting.table import request, request_fields, response
 from rmqclient.store import MessageQueue, boottime
 from tests.cluster.groups.scripted_queues import (
     GROUP,
-    LEASE_MS,
     QUEUE,
     SPAN,
     TOPIC,
@@ -140,7 +139,8 @@ def test_the_oldest_unfinished_message_holds_the_offset() -> None:
 
 
 def test_nothing_is_committed_above_messages_whose_filter_runs() -> None:
-    with scripted_queues() as (cluster, queues), joined(cluster) as member:
+    watched = Watched()
+    with scripted_queues() as (cluster, queues), joined(cluster, wanted=watched) as member:
         # Given a filter that runs while the broker says that there is nothing more
         def empty_answer_and_commit() -> None:
             pulls = len(asked_offsets(cluster))
@@ -149,7 +149,8 @@ def test_nothing_is_committed_above_messages_whose_filter_runs() -> None:
             eventually(lambda: len(asked_offsets(cluster)) > pulls, "the pull after the empty answer")
             grant.commit()
 
-        grant = granted(member, Watched(empty_answer_and_commit))
+        watched.at_first.append(empty_answer_and_commit)
+        grant = granted(member)
         queues.put(b"a", b"b", b"c")
         eventually(lambda: 3 in asked_offsets(cluster), "the pull that waits")
         # When the messages are taken
@@ -177,21 +178,21 @@ def test_a_part_of_a_batch_that_was_stored_as_one_does_not_pass_an_older_message
 class Watched(MessageFilter):
     """Lets every message pass; at the first one it does something."""
 
-    def __init__(self, at_first: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._left = [at_first]
+        self.at_first: list[Callable[[], None]] = []
 
     def matches(self, message: ReceivedMessage) -> bool:
         del message
-        while self._left:
-            self._left.pop()()
+        while self.at_first:
+            self.at_first.pop()()
         return True
 
 
 def test_tags_are_sent_and_checked_again() -> None:
     wanted = MessageFilter("Aa")
     with scripted_queues() as (cluster, queues), joined(cluster, wanted=wanted) as member:
-        grant = granted(member, wanted)
+        grant = granted(member)
         queues.put(b"other", tags="BB")
         queues.put(b"wanted", tags="Aa")
         (message,) = taken(member, grant, 1)
@@ -259,12 +260,10 @@ def test_the_next_owner_waits_for_the_lock_and_goes_on_where_the_last_one_stoppe
         queues.put(b"a", b"b")
         grant = granted(last)
         first, _ = taken(last, grant, 2)
-        assert following.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+        assert following.grant(QUEUE) is None
         grant.acknowledge(first)
         grant.release()
-        eventually(
-            lambda: (found := following.grant(QUEUE, MessageFilter(), LEASE_MS)) and found.next_offset == 1, "it"
-        )
+        eventually(lambda: (found := following.grant(QUEUE)) and found.next_offset == 1, "it")
 
 
 def test_a_lock_that_another_member_got_ends_the_grant() -> None:
@@ -391,30 +390,30 @@ def test_an_ordered_queue_waits_for_a_member_that_has_just_vanished() -> None:
     with scripted_queues() as (cluster, _queues), joined(cluster, ordered=True) as member:
         cluster.state.members[GROUP].add("gone@elsewhere")
         cluster.state.locks[GROUP, TOPIC, "broker-a", 0] = "gone@elsewhere"
-        assert len(member.counted(LEASE_MS)) == 2
+        assert len(member.counted()) == 2
         cluster.state.members[GROUP].discard("gone@elsewhere")
         notify(cluster)
-        eventually(lambda: len(member.counted(LEASE_MS)) == 1, "the notice")
-        assert member.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+        eventually(lambda: len(member.counted()) == 1, "the notice")
+        assert member.grant(QUEUE) is None
 
 
 def test_an_unordered_queue_is_freed_of_a_member_that_has_vanished() -> None:
     with scripted_queues() as (cluster, _queues), joined(cluster) as member, joined(cluster, "gone@elsewhere") as gone:
         granted(gone)
         notify(cluster)
-        eventually(lambda: len(member.counted(LEASE_MS)) == 2, "both members")
-        assert member.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+        eventually(lambda: len(member.counted()) == 2, "both members")
+        assert member.grant(QUEUE) is None
         cluster.state.members[GROUP].discard("gone@elsewhere")
         cluster.script[RequestCode.HEART_BEAT] = response
         notify(cluster)
-        eventually(lambda: len(member.counted(LEASE_MS)) == 1, "the notice")
-        eventually(lambda: member.grant(QUEUE, MessageFilter(), LEASE_MS), "the queue")
+        eventually(lambda: len(member.counted()) == 1, "the notice")
+        eventually(lambda: member.grant(QUEUE), "the queue")
 
 
 def test_the_notices_of_many_brokers_are_one_question() -> None:
     with scripted_queues() as (cluster, _queues), joined(cluster) as member:
         # Given a member that waits for an answer about who is in its group
-        alone = len(member.counted(LEASE_MS))
+        alone = len(member.counted())
         before = len(cluster.asked(LIST))
         cluster.script[LIST] = lambda _: None
         notify(cluster)
@@ -427,7 +426,7 @@ def test_the_notices_of_many_brokers_are_one_question() -> None:
         first = cluster.asked(LIST)[-1]
         cluster.answer_to(first, response(first, body=ConsumerIds((member.client_id,)).encode()))
         # Then it asks once more, and learns what has changed last
-        eventually(lambda: len(member.counted(LEASE_MS)) == alone + 1, "the late member")
+        eventually(lambda: len(member.counted()) == alone + 1, "the late member")
         assert len(cluster.asked(LIST)) <= before + 3
 
 

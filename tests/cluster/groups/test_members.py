@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import sql
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups import members as members_module
@@ -32,7 +33,6 @@ from rmqclient.remoting.table import request, request_fields, response
 from rmqclient.store import MessageQueue
 from tests.cluster.groups.scripted_queues import (
     GROUP,
-    LEASE_MS,
     QUEUE,
     TOPIC,
     eventually,
@@ -104,8 +104,8 @@ def test_two_groups_of_one_client_may_want_different_messages(
     # Given two groups of one client, one of which wants other messages of the topic
     with scripted_queues({RequestCode.GET_CONSUMER_CONNECTION_LIST: known}) as (cluster, _queues):
         members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-        members.join(GROUP, TOPIC, "me@host", "a", MessageFilter("a"))
-        members.join("shipping", TOPIC, "me@host", "b", MessageFilter("b"))
+        members.join(GROUP, TOPIC, "me@host", Terms("a", MessageFilter("a")))
+        members.join("shipping", TOPIC, "me@host", Terms("b", MessageFilter("b")))
         # When the keeper has compared them several times, then it warns of neither
         cluster.wait_for(RequestCode.GET_CONSUMER_CONNECTION_LIST, 12)
         assert "another member wants" not in caplog.text
@@ -159,13 +159,13 @@ def test_a_new_group_begins_once_in_all_queues() -> None:
 
 def member_of_broadcast(cluster: ScriptedCluster, name: str) -> tuple[ClusterMembers, ClusterMembership]:
     members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-    return members, members.join(f"{GROUP}|{name}", TOPIC, name, "broadcast")
+    return members, members.join(f"{GROUP}|{name}", TOPIC, name, Terms("broadcast", MessageFilter()))
 
 
 def test_a_broadcast_member_has_every_queue_and_goes_on_from_its_file() -> None:
     with scripted_queues() as (cluster, queues):
         members, member = member_of_broadcast(cluster, "cache-1")
-        assert [seat.client_id for seat in member.counted(LEASE_MS)] == ["cache-1"]
+        assert [seat.client_id for seat in member.counted()] == ["cache-1"]
         assert last_heartbeat(cluster).consumers[0].message_model is MessageModel.BROADCASTING
         grant = granted(member)
         queues.put(b"a", b"b")
@@ -235,7 +235,7 @@ def test_a_worker_that_was_killed_on_this_host_gives_its_ordered_queues_at_once(
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
-            assert member.grant(QUEUE, MessageFilter(), LEASE_MS) is None
+            assert member.grant(QUEUE) is None
             process.kill()
-        eventually(lambda: member.grant(QUEUE, MessageFilter(), LEASE_MS), "the queue")
+        eventually(lambda: member.grant(QUEUE), "the queue")
         assert cluster.state.locks[GROUP, TOPIC, "broker-a", 0] == "me@host"

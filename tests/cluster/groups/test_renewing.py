@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from rmqclient import sql
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups import grant as grants
@@ -27,7 +28,6 @@ from rmqclient.remoting.table import response
 from rmqclient.store import MessageQueue, boottime
 from tests.cluster.groups.scripted_queues import (
     GROUP,
-    LEASE_MS,
     TOPIC,
     ScriptedQueues,
     eventually,
@@ -162,13 +162,13 @@ def test_an_ordered_queue_stops_while_its_master_is_away_and_the_other_one_goes_
 
 def test_members_are_asked_for_while_a_master_is_away() -> None:
     with pair_of_brokers() as pair, joined(pair.cluster) as member:
-        assert len(member.counted(LEASE_MS)) == 1
+        assert len(member.counted()) == 1
         pair.lose_master()
         look_at_routes(member._client)
         pair.cluster.state.members[GROUP].add("late@elsewhere")
         assert member._members is not None
         assert member._members.ask()
-        assert len(member.counted(LEASE_MS)) == 2
+        assert len(member.counted()) == 2
 
 
 def test_a_member_is_asked_for_its_queues_by_way_of_a_slave() -> None:
@@ -200,11 +200,11 @@ def test_a_queue_that_cannot_be_taken_is_logged_once_while_its_master_is_away(
         pair.lose_master()
         with joined(pair.cluster) as member:
             for _ in range(3):
-                assert member.grant(B, MessageFilter(), LEASE_MS) is None
+                assert member.grant(B) is None
             assert caplog.text.count("cannot be taken yet") == 1
             pair.bring_back_master()
             look_at_routes(member._client)
-            eventually(lambda: member.grant(B, MessageFilter(), LEASE_MS), "the queue")
+            eventually(lambda: member.grant(B), "the queue")
             granted(member, queue=A)
 
 
@@ -271,8 +271,8 @@ def test_a_membership_that_fails_holds_up_no_other_one(
     monkeypatch.setattr(ClusterMembership, "renew_locks", renew_locks)
     with scripted_queues() as (cluster, _queues):
         members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-        members.join(GROUP, "broken", "me@host", "*")
-        granted(members.join(GROUP, TOPIC, "me@host", "*"))
+        members.join(GROUP, "broken", "me@host", Terms("*", MessageFilter()))
+        granted(members.join(GROUP, TOPIC, "me@host", Terms("*", MessageFilter())))
         cluster.wait_for(LOCK, len(cluster.asked(LOCK)) + 3)
         members.close()
     assert "a fault of one membership" in caplog.text

@@ -12,9 +12,11 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.allocation import Strategy
 from rmqclient.backend import Backend
+from rmqclient.backend.group_protocols import Terms
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.delivery.delivery import Delivery
+from rmqclient.filters import MessageFilter
 from rmqclient.opening import Place
 from rmqclient.store import MessageQueue, MessageStore, layout
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
@@ -53,7 +55,9 @@ def test_a_queue_that_is_allocated_again_before_it_was_released_is_delivered_to_
 
     # When another one, that has the first claim on the queue, comes and goes while that message is handled
     (queue,) = subscription.delivery.queues
-    other = backend.groups.memberships().join(GROUP, TOPIC, "a", subscription.handler.subscription)
+    other = backend.groups.memberships().join(
+        GROUP, TOPIC, "a", Terms(subscription.handler.subscription, MessageFilter())
+    )
     wait_for(lambda: queue.revoked, "the queue is being given up")
     other.leave()
     wait_for(lambda: subscription.rebalancer._view.clients == ("b",), "the other one is gone")
