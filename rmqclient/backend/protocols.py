@@ -220,24 +220,26 @@ class Messages(Protocol):
         """Return the time since which it has all messages, in ms since 1970; None if no older ones were removed."""
 
 
+class ProducerSettings(NamedTuple):
+    """What a backend has to know of a producer; each uses what it needs."""
+
+    make_topic: Callable[[str], list[MessageQueue]]
+    """Returns the queues of a topic that is new to the producer. Brokers make topics by themselves."""
+    group: str = PRODUCER_GROUP
+    durable: bool = False
+    """Whether a decision about a transaction waits for a flush. Brokers flush as they are configured."""
+    prepare: bool = False
+    """Whether to work ahead of the sends, for a producer that sends much and waits for no flush of each message."""
+
+
 class Producers(Protocol):
     """What the producers of a backend are made of."""
 
-    def sender(
-        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = PRODUCER_GROUP
-    ) -> Sender:
-        """Return a sender for one producer of a group.
+    def sender(self, settings: ProducerSettings) -> Sender:
+        """Return a sender for one producer."""
 
-        ``make_topic`` returns the queues of a topic that is new to the sender; brokers make topics themselves.
-        ``prepare=False`` skips work ahead of the sends, for a producer that sends little, or waits for a flush of each
-        message.
-        """
-
-    def transactions(self, group: str, *, durable: bool) -> Transactions:
-        """Return the transactions of a producer group.
-
-        With ``durable``, a decision waits for a flush; brokers flush as they are configured.
-        """
+    def transactions(self, settings: ProducerSettings) -> Transactions:
+        """Return the transactions of a producer's group."""
 
     def replies(self) -> Replies:
         """Return the replies to one producer's requests."""

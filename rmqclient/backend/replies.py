@@ -41,5 +41,5 @@ class ReplySender(Protocol):
     waits: bool
     """Whether a send may block, such as for a broker, so that an event loop must not run it."""
 
-    def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
-        """Send the reply to a request of the client with this id. Raises as a send."""
+    def send(self, reply: Message, request: ReceivedMessage) -> None:
+        """Send the reply to a request; its tag is the client id of the requester. Raises as a send."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rmqclient.backend.bells import ArrivalBell, Bell
-from rmqclient.backend.protocols import Producers, Queues, Sender, Topics
+from rmqclient.backend.protocols import Producers, ProducerSettings, Queues, Sender, Topics
 from rmqclient.backend.pull_result import PullStatus
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import Message, ReceivedMessage
@@ -97,14 +97,14 @@ class TopicReplySender:
         self._sender: Sender | None = None
         self._making = threading.Lock()
 
-    def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
+    def send(self, reply: Message, request: ReceivedMessage) -> None:
         """Append a reply to its requester's queue. Raises as a send."""
         del request
         with self._making:
             if self._sender is None:
-                self._sender = self._producers.sender(self._make_topic, prepare=False)
+                self._sender = self._producers.sender(ProducerSettings(self._make_topic))
         self._sender.check_usable()
-        self._sender.append(reply, client_id)
+        self._sender.append(reply, reply.tags)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return reply_queues(self._topics, topic)

@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
+from rmqclient.backend.protocols import ProducerSettings
 from rmqclient.databases.outbox import CLAIMED, NEW, REFUSED, SENT, Row
 from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration, in_seconds
@@ -106,7 +107,7 @@ class Relay(Closing):
         whole("batch", batch, 1)
         self._backend = open_backend(root)
         try:
-            self._flusher = self._backend.producers.sender(self._backend.topics.queues, prepare=False)
+            self._flusher = self._backend.producers.sender(ProducerSettings(self._backend.topics.queues))
             self._producer = Producer(
                 self._backend,
                 group=OUTBOX_GROUP,

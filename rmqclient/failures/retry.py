@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.protocols import Sender
+from rmqclient.backend.protocols import ProducerSettings, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError, ReplyRejected, StepRejected
 from rmqclient.failures.failure import Failure, with_failures, without_longest
@@ -293,7 +293,7 @@ def _without_wait(properties: dict[str, str]) -> dict[str, str]:
 
 def copying(backend: Backend) -> Sender:
     """Return a sender for copies, which creates the topics of failed messages with one queue. [retryQueueNums]"""
-    return backend.producers.sender(lambda topic: backend.topics.create(topic, 1), prepare=False)
+    return backend.producers.sender(ProducerSettings(lambda topic: backend.topics.create(topic, 1)))
 
 
 def flush(backend: Backend, sender: Sender, copy: SendResult | None) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 
 from rmqclient.backend.backend import Backend, leave_open
 from rmqclient.backend.limits import Limits
-from rmqclient.backend.protocols import Span
+from rmqclient.backend.protocols import ProducerSettings, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
@@ -27,7 +27,6 @@ from rmqclient.local.steps import LocalSteps
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
-from rmqclient.names import PRODUCER_GROUP
 from rmqclient.store import ArrivalBell, Bell, MessageQueue, MessageStore
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 
@@ -142,14 +141,11 @@ class _Producers(_Part):
         self._topics = topics
         self._queues = queues
 
-    def sender(
-        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = PRODUCER_GROUP
-    ) -> LocalSender:
-        del group  # records do not have the producer group
-        return sender_of(self._store, make_topic, prepare=prepare)
+    def sender(self, settings: ProducerSettings) -> LocalSender:
+        return sender_of(self._store, settings.make_topic, prepare=settings.prepare)
 
-    def transactions(self, group: str, *, durable: bool) -> LocalTransactions:
-        return LocalTransactions(self._store, group, durable=durable)
+    def transactions(self, settings: ProducerSettings) -> LocalTransactions:
+        return LocalTransactions(self._store, settings.group, durable=settings.durable)
 
     def replies(self) -> TopicReplies:
         return TopicReplies(self._topics, self._queues, self._store.check_usable)

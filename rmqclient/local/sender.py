@@ -19,7 +19,7 @@ _RESTRICTED: Final = layout.RUNTIME_HEADER.at["restricted"]
 
 
 def sender_of(store: MessageStore, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool) -> LocalSender:
-    """Return a sender; arguments as those of :meth:`rmqclient.backend.backend.Backend.sender`."""
+    """Return a sender; arguments as in :class:`rmqclient.backend.protocols.ProducerSettings`."""
     return LocalSender(
         store,
         store.appender(make_topic, encode_body, prepare=prepare),

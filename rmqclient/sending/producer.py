@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from rmqclient.backend import Backend
 from rmqclient.backend.futures import SendFuture
-from rmqclient.backend.protocols import Buffer, Sender
+from rmqclient.backend.protocols import Buffer, ProducerSettings, Sender
 from rmqclient.duration import Duration
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, check_topic
@@ -440,13 +440,16 @@ class Producer(Closing):
 
     def _wrapped(self, compressor: Compressor | None, middleware: Sequence[SendMiddleware]) -> Sender:
         """Return the backend's sender with this producer's compressor, observers and middleware around it."""
-        make_topic = partial(_make_topic, self._backend, self._queue_count)  # a bound method would be a reference cycle
-        sender: Sender = self._backend.producers.sender(make_topic, prepare=not self._is_sync, group=self.group)
+        sender = self._backend.producers.sender(self._settings())
         if compressor is not None:
             sender = CompressingSender(sender, compressor, self._backend.limits.max_body_bytes)
         for observer in self._observers:
             sender = ObservedSender(sender, observer)
         return SurroundedSender(sender, middleware) if middleware else sender
+
+    def _settings(self) -> ProducerSettings:
+        make_topic = partial(_make_topic, self._backend, self._queue_count)  # a bound method would be a reference cycle
+        return ProducerSettings(make_topic, self.group, durable=self._is_sync, prepare=not self._is_sync)
 
     def _open_buffer(self) -> Buffer:
         self._sender.check_usable()

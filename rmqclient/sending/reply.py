@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
         return envelope if envelope.correlation_id and envelope.client_id and envelope.cluster else None
 
     def reply(self, body: object) -> Message:
-        """Return the reply, to be sent with the client id as its sharding key."""
+        """Return the reply, whose tag is the client id of the requester."""
         properties = {"MSG_TYPE": "reply", "CORRELATION_ID": self.correlation_id, "REPLY_TO_CLIENT": self.client_id}
         if self.ttl_ms:
             properties["TTL"] = self.ttl_ms
@@ -111,4 +111,4 @@ class Replier:
             raise ReplyRejected(f"what the handler returned cannot be the reply: {error}") from error
 
     def _send(self, envelope: Envelope, body: object, request: ReceivedMessage) -> None:
-        self._sender.send(envelope.reply(body), envelope.client_id, request)
+        self._sender.send(envelope.reply(body), request)

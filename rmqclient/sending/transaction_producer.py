@@ -161,7 +161,7 @@ class TransactionProducer(Producer):
         self._execute = execute
         self._check = check
         try:
-            self._transactions = self._backend.producers.transactions(group, durable=self._is_sync)
+            self._transactions = self._backend.producers.transactions(self._settings())
             if check is not None:
                 self._transactions.answer(self._ask, client_id)
         except BaseException:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.protocols import Sender
+from rmqclient.backend.protocols import ProducerSettings, Sender
 from rmqclient.message import Message
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
@@ -99,7 +99,8 @@ class Dispatcher:
         for records in _batches(self._waiting):
             try:
                 if self._sender is None:
-                    self._sender = self._backend.producers.sender(self._make_topic, prepare=False, group=self._group)
+                    settings = ProducerSettings(self._make_topic, self._group)
+                    self._sender = self._backend.producers.sender(settings)
                 self._sender.append(_message(records))
             except (QueueError, OSError, MemoryError, ValueError) as error:
                 self.dropped += len(records)

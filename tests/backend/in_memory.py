@@ -18,7 +18,7 @@ from rmqclient.backend.backend import Backend
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.limits import Limits
-from rmqclient.backend.protocols import Span
+from rmqclient.backend.protocols import ProducerSettings, Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
 from rmqclient.backend.transactions import OpenTransaction
@@ -164,13 +164,10 @@ class _Producers:
         self._topics = topics
         self._queues = queues
 
-    def sender(
-        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = ""
-    ) -> MemorySender:
-        del prepare, group
-        return MemorySender(self._memory, make_topic)
+    def sender(self, settings: ProducerSettings) -> MemorySender:
+        return MemorySender(self._memory, settings.make_topic)
 
-    def transactions(self, group: str, *, durable: bool) -> NoReturn:
+    def transactions(self, settings: ProducerSettings) -> NoReturn:
         raise NotImplementedError("only a store has transactions")
 
     def replies(self) -> TopicReplies:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rmqclient.backend.limits import Limits
+from rmqclient.backend.protocols import ProducerSettings
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.producing.replies import ClusterReplies, ClusterReplySender, Pushes
 from rmqclient.cluster.producing.transactions import ClusterTransactions, Questions
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
 from rmqclient.cluster.sending.sender import ClusterSender
-from rmqclient.names import PRODUCER_GROUP
-from rmqclient.store import MessageQueue
 
 
 class Producing:
@@ -24,17 +21,13 @@ class Producing:
         self._questions = Questions(client)
         self._pushes = Pushes(client)
 
-    def sender(
-        self, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = True, group: str = PRODUCER_GROUP
-    ) -> ClusterSender:
+    def sender(self, settings: ProducerSettings) -> ClusterSender:
         """Return a sender for one producer of a group."""
-        del make_topic, prepare  # brokers make topics
-        return ClusterSender(self._client, self._groups, group, self._limits)
+        return ClusterSender(self._client, self._groups, settings.group, self._limits)
 
-    def transactions(self, group: str, *, durable: bool) -> ClusterTransactions:
+    def transactions(self, settings: ProducerSettings) -> ClusterTransactions:
         """Return the transactions of a producer group."""
-        del durable  # brokers flush as they are configured
-        return ClusterTransactions(self._client, self._groups, self._questions, group)
+        return ClusterTransactions(self._client, self._groups, self._questions, settings.group)
 
     def replies(self) -> ClusterReplies:
         """Return the replies to one producer's requests."""

@@ -131,12 +131,11 @@ class ClusterReplySender:
         self._client = client
         self._group = client.url.wrap(PRODUCER_GROUP)
 
-    def send(self, reply: Message, client_id: str, request: ReceivedMessage) -> None:
+    def send(self, reply: Message, request: ReceivedMessage) -> None:
         """Send a reply to the broker of its request, or to another one if that cannot be reached.
 
         If the requester is gone, the broker keeps the reply; that is logged and is not an error.
         """
-        del client_id  # the broker reads it from the properties
         message = encoded(Message(reply.topic, reply.body, properties=reply.properties))
         body = message.body
         assert isinstance(body, bytes)

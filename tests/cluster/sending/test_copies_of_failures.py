@@ -11,6 +11,7 @@ import pytest
 
 from rmqclient import RetryPolicy
 from rmqclient.backend import Backend
+from rmqclient.backend.protocols import ProducerSettings
 from rmqclient.errors import PropertiesTooLarge
 from rmqclient.failures.failure import Failure, history
 from rmqclient.failures.retry import Outcome, Retries
@@ -140,7 +141,7 @@ def test_the_retry_topic_is_in_the_namespace() -> None:
 
 def test_properties_that_are_too_long_are_refused_here() -> None:
     with opened() as (cluster, backend):
-        sender = backend.producers.sender(lambda _: [], prepare=False)
+        sender = backend.producers.sender(ProducerSettings(lambda _: []))
         with pytest.raises(PropertiesTooLarge, match="40,0"):
             sender.append_copy(received(), "%RETRY%shop", 0, {"long": "x" * 40_000}, reconsume_times=1)
         assert not cluster.asked(SEND)
