@@ -7,7 +7,7 @@ compiled appender, so there is no Python layer between a message and the kernel.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -16,19 +16,25 @@ from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import ProducerSettings, Span
 from rmqclient.backend.pull_result import PullResult
 from rmqclient.backend.reply_topic import TopicReplies, TopicReplySender
-from rmqclient.backend.transactions import OpenTransaction
 from rmqclient.errors import NotOnCluster
 from rmqclient.filters.tag import TagFilter
-from rmqclient.local.groups import LocalGroups
-from rmqclient.local.open_transactions import decide, open_transactions
+from rmqclient.local.groups import LocalMembers
+from rmqclient.local.open_transactions import LocalOpenTransactions
 from rmqclient.local.reader import read
-from rmqclient.local.sender import LocalSender, sender_of
+from rmqclient.local.sender import LocalSender
 from rmqclient.local.steps import LocalSteps
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import ArrivalBell, Bell, MessageQueue, MessageStore
+from rmqclient.names import RETRY_PREFIX, group_and_member
+from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, clock, layout
+from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
+from rmqclient.store.observe.reading import Reading, Unreadable
+from rmqclient.store.observe.summary import Group, groups_of
+from rmqclient.store.threads.logs import Log
+
+_log = Log(__name__)
 
 
 def local_backend(store: MessageStore, close: Callable[[], None] = leave_open) -> Backend:
@@ -42,9 +48,9 @@ def local_backend(store: MessageStore, close: Callable[[], None] = leave_open) -
         topics=topics,
         queues=queues,
         messages=_Messages(store),
-        groups=LocalGroups(store),
+        groups=_Groups(store),
         producers=_Producers(store, topics, queues),
-        open_transactions=_OpenTransactions(store),
+        open_transactions=LocalOpenTransactions(store),
         steps=LocalSteps(store),
         store=store,
         alone=partial(_alone, store),
@@ -135,6 +141,85 @@ class _Messages(_Part):
         return self._store.messages.read(begin).store_timestamp if begin > 0 else None
 
 
+class _Groups(_Part):
+    def all(self) -> list[Group]:
+        root = self._usable().root
+        try:
+            with Reading(str(root)) as reading:  # words are read without a lock
+                return groups_of(reading.observe(wall_ms=clock.wall_ms(), ages=0))
+        except Unreadable as error:
+            raise StoreUnusable(str(error)) from error
+
+    def find(self, group: str) -> Group | None:
+        return next((each for each in self.all() if each.group == group), None)
+
+    def members(self, group: str | None = None) -> list[MemberInfo]:
+        members = self._store.members().all()
+        consumers = [member for member in members if member.topic != HALF_TOPIC]  # the others are producers
+        return [member for member in consumers if group in (None, group_and_member(member.group)[0])]
+
+    def memberships(self) -> LocalMembers:
+        return LocalMembers(self._store)
+
+    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        store = self._usable()
+        slot = store.groups.find(group, store.topics.slot(queue))
+        return None if slot is None else slot.finished_to
+
+    def commit(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
+        store = self._usable()
+        store.check_primary()
+        slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
+        with slot.locked(store.config.lock_timeout_ms):
+            owner = store.members().owner(slot)
+            if owner is not None:
+                raise QueueOwned(
+                    f"group {group!r}: queue {queue.queue_id} of {queue.topic!r} is owned by member "
+                    f"{owner.client_id!r} (process {owner.pid}), which keeps its offset: commit in another group, or "
+                    "move this one with `rmq group seek`"
+                )
+            slot.seek(queue_offset)
+
+    def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
+        store = self._usable()
+        store.check_primary()
+        begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
+        if begun:
+            try:
+                store.persist_offsets()
+            except QueueError as error:  # after a power cut the group would begin again, and later
+                _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
+        return begun
+
+    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
+        del at_ms
+        store = self._usable()
+        store.check_primary()
+        for (group, queue), offset in offsets.items():
+            slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
+            with slot.locked(store.config.lock_timeout_ms):
+                slot.seek(offset)
+        store.state.signal_membership()
+        store.persist_offsets()
+
+    def remove(self, group: str) -> None:
+        store = self._usable()
+        store.check_primary()
+        names = {slot.group for slot in store.groups if group_and_member(slot.group)[0] == group}
+        store.forget_groups(names | {group})
+        store.topics.remove(RETRY_PREFIX + group)
+
+    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
+        store = self._usable()
+        for group, queue in group_queues:
+            slot = store.groups.find(group, store.topics.slot(queue))
+            if slot is not None:
+                with slot.locked(store.config.lock_timeout_ms):
+                    slot.store("paused", int(paused))
+                if slot.load("owner"):
+                    store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
+
+
 class _Producers(_Part):
     def __init__(self, store: MessageStore, topics: _Topics, queues: _Queues) -> None:
         super().__init__(store)
@@ -142,7 +227,7 @@ class _Producers(_Part):
         self._queues = queues
 
     def sender(self, settings: ProducerSettings) -> LocalSender:
-        return sender_of(self._store, settings.make_topic, prepare=settings.prepare)
+        return LocalSender(self._store, settings.make_topic, prepare=settings.prepare)
 
     def transactions(self, settings: ProducerSettings) -> LocalTransactions:
         return LocalTransactions(self._store, settings.group, durable=settings.durable)
@@ -152,11 +237,3 @@ class _Producers(_Part):
 
     def reply_sender(self) -> TopicReplySender:
         return TopicReplySender(self._topics, self)
-
-
-class _OpenTransactions(_Part):
-    def all(self) -> Iterator[OpenTransaction]:
-        return open_transactions(self._usable())
-
-    def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
-        decide(self._usable(), transaction, commit=commit)

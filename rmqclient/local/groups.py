@@ -1,128 +1,13 @@
-"""Local groups: the groups of a store, their members, and the bells of these."""
+"""Local groups: the members of a store's groups, and their bells."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from rmqclient.backend.group_protocols import Grant, Seat, Terms
-from rmqclient.names import RETRY_PREFIX, group_and_member
-from rmqclient.store import (
-    HALF_TOPIC,
-    Bell,
-    Interrupted,
-    Member,
-    MemberInfo,
-    MessageQueue,
-    MessageStore,
-    QueueGrant,
-    Running,
-    clock,
-    layout,
-)
-from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
-from rmqclient.store.observe.reading import Reading, Unreadable
-from rmqclient.store.observe.summary import Group, groups_of
-from rmqclient.store.threads.logs import Log
-
-_log = Log(__name__)
-
-
-class LocalGroups:
-    """The :class:`rmqclient.backend.group_protocols.Groups` of a store."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def all(self) -> list[Group]:
-        """Return every group. Words are read without a lock."""
-        self._store.check_usable()
-        try:
-            with Reading(str(self._store.root)) as reading:
-                return groups_of(reading.observe(wall_ms=clock.wall_ms(), ages=0))
-        except Unreadable as error:
-            raise StoreUnusable(str(error)) from error
-
-    def find(self, group: str) -> Group | None:
-        """Return one of :meth:`all`, which take no longer than one."""
-        return next((each for each in self.all() if each.group == group), None)
-
-    def members(self, group: str | None = None) -> list[MemberInfo]:
-        """Return the living members. Those for the topic of half messages are transaction producers."""
-        members = [member for member in self._store.members().all() if member.topic != HALF_TOPIC]
-        return [member for member in members if group in (None, group_and_member(member.group)[0])]
-
-    def memberships(self) -> LocalMembers:
-        """Return the memberships of one consumer."""
-        return LocalMembers(self._store)
-
-    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return a group's offset in a queue."""
-        store = self._usable()
-        slot = store.groups.find(group, store.topics.slot(queue))
-        return None if slot is None else slot.finished_to
-
-    def commit(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Set a group's offset in a queue."""
-        store = self._usable()
-        store.check_primary()
-        slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
-        with slot.locked(store.config.lock_timeout_ms):
-            owner = store.members().owner(slot)
-            if owner is not None:
-                raise QueueOwned(
-                    f"group {group!r}: queue {queue.queue_id} of {queue.topic!r} is owned by member "
-                    f"{owner.client_id!r} (process {owner.pid}), which keeps its offset: commit in another group, or "
-                    "move this one with `rmq group seek`"
-                )
-            slot.seek(queue_offset)
-
-    def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
-        """Set the start offsets of a new group; False if it has begun."""
-        store = self._usable()
-        store.check_primary()
-        begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
-        if begun:
-            try:
-                store.persist_offsets()
-            except QueueError as error:  # after a power cut the group would begin again, and later
-                _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
-        return begun
-
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        """Move groups in queues."""
-        del at_ms
-        store = self._usable()
-        store.check_primary()
-        for (group, queue), offset in offsets.items():
-            slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
-            with slot.locked(store.config.lock_timeout_ms):
-                slot.seek(offset)
-        store.state.signal_membership()
-        store.persist_offsets()
-
-    def remove(self, group: str) -> None:
-        """Remove a group, all its broadcast members, and the messages in its retry topic."""
-        store = self._usable()
-        store.check_primary()
-        names = {slot.group for slot in store.groups if group_and_member(slot.group)[0] == group}
-        store.forget_groups(names | {group})
-        store.topics.remove(RETRY_PREFIX + group)
-
-    def set_paused(self, group_queues: Iterable[tuple[str, MessageQueue]], *, paused: bool) -> None:
-        """Pause or resume groups in queues."""
-        store = self._usable()
-        for group, queue in group_queues:
-            slot = store.groups.find(group, store.topics.slot(queue))
-            if slot is not None:
-                with slot.locked(store.config.lock_timeout_ms):
-                    slot.store("paused", int(paused))
-                if slot.load("owner"):
-                    store.state.signal_arrival((slot.load("owner") - 1) % layout.ARRIVAL_LANES)
-
-    def _usable(self) -> MessageStore:
-        self._store.check_usable()
-        return self._store
+from rmqclient.names import group_and_member
+from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
 
 
 class LocalMembers:

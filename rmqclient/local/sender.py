@@ -18,23 +18,20 @@ from rmqclient.store.append.write_buffer import BATCH_BYTES, BATCH_MESSAGES, Wri
 _RESTRICTED: Final = layout.RUNTIME_HEADER.at["restricted"]
 
 
-def sender_of(store: MessageStore, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool) -> LocalSender:
-    """Return a sender; arguments as in :class:`rmqclient.backend.protocols.ProducerSettings`."""
-    return LocalSender(
-        store,
-        store.appender(make_topic, encode_body, prepare=prepare),
-        lambda: store.appender(make_topic, encode_body, prepare=False, admission=Later),
-    )
-
-
 class LocalSender:
-    """The open form of a sender. Its appends are the bound methods of the compiled appender."""
+    """The open form of a sender. Its appends are the bound methods of the compiled appender.
 
-    def __init__(self, store: MessageStore, appender: Appender, make_patient: Callable[[], Appender]) -> None:
-        """``make_patient`` returns an appender that does not wait for replicas."""
+    Arguments are those of :class:`rmqclient.backend.protocols.ProducerSettings`.
+    """
+
+    def __init__(
+        self, store: MessageStore, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = False
+    ) -> None:
+        appender = store.appender(make_topic, encode_body, prepare=prepare)
         self._store = store
-        self._make_patient = make_patient
+        self._make_topic = make_topic
         self._patient: Appender | None = None
+        """Does not wait for replicas."""
         self._load = store.state.words.load
         self._appender = appender
         self.check_usable = store.check_usable
@@ -96,7 +93,7 @@ class LocalSender:
 
     def _patient_append(self, message: Message, sharding_key: str | None, delay_level: int, due_ms: int) -> SendResult:
         if self._patient is None:
-            self._patient = self._make_patient()
+            self._patient = self._store.appender(self._make_topic, encode_body, prepare=False, admission=Later)
         return self._patient.append(message, sharding_key, delay_level, due_ms)
 
     def _settled(self, end: int) -> bool | None:

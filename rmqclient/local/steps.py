@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqclient.local.sender import LocalSender, sender_of
+from rmqclient.local.sender import LocalSender
 from rmqclient.store import MessageStore
 
 
@@ -23,4 +23,4 @@ class LocalSteps:
 
     def sender(self) -> LocalSender:
         """Return a sender that makes a missing topic, with one queue."""
-        return sender_of(self._store, lambda topic: self._store.topics.create(topic, 1, None), prepare=False)
+        return LocalSender(self._store, lambda topic: self._store.topics.create(topic, 1, None))
