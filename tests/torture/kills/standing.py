@@ -235,7 +235,7 @@ class Standing:
     def _ordered(self, role: str, where: str) -> Life | None:
         """Let the housekeeper, which may be a new supervisor, stop at a step of its work."""
         life = self._keep_house(prefer=True) if role == "supervisor" else None
-        if not self._wait(lambda: self._housekeeper() in ({life} if life else self._keepers), 2 * SOON_MS):
+        if not self._wait(lambda: self._housekeeper() in ({life} if life else self._keepers), 1000 * PROBES_S):
             self.problems.append("no process became the housekeeper")
             return None
         life = life or self._housekeeper()
