@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rmqclient.backend.backend import Backend
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
+from rmqclient.failures.origin import origin_topic
 from rmqclient.filters.tag import parse_tags
 from rmqclient.health.words import age
 from rmqclient.message import ReceivedMessage
@@ -23,7 +24,7 @@ from rmqclient.steps.record import Record
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.observe.observation import GroupQueue
-from rmqclient.store.observe.states import HUNG_AFTER_S
+from rmqclient.store.observe.states import HUNG_AFTER_S, place
 from rmqclient.store.observe.summary import Group
 from rmqclient.tracing.records import TRACE_TOPIC, EndTransaction, Pub, SubAfter, SubBefore, decoded
 
@@ -41,24 +42,35 @@ class Step(NamedTuple):
     """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``. From
     the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and ``rolled back``. Of durable
     steps: ``step``, ``sleeps``, ``waits``, ``signal``, ``time is up`` and ``woken``."""
-    place: str
-    """Topic, queue id and queue offset; a group for what happened in one."""
     detail: str
+    by: str = ""
+    """The group that did it, for a failure with the client id of the member."""
+    record: ReceivedMessage | None = None
+    """The record that the step is about."""
+    trace: str = ""
+    """Of a failure: its last frames."""
+    standing: str = ""
+    """Of a group: as :class:`Standing` has it."""
+
+    @property
+    def place(self) -> str:
+        """Topic, queue id and queue offset of the record; without one, the group."""
+        of = self.record
+        return self.by if of is None else place(of.topic, of.queue_id, of.queue_offset)
 
 
 def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
-    """Return what happened to a message, the oldest first, and then where each group of its topic stands."""
+    """Return what happened to a message, the oldest first, and then where each group of its topic stands.
+
+    Raises StoreFull and StoreBusy: the copies are found by the index, which is brought up to date first.
+    """
     copies = _copies(backend, message)
-    first = min(copies, key=lambda each: each.commit_log_offset)
-    steps = [Step(first.born_timestamp, "born", "", f"keys {' '.join(first.keys) or '-'}, tags {first.tags or '-'}")]
-    steps += [
-        Step(copy.store_timestamp, _event(copy), _place(copy), f"attempts so far {copy.reconsume_times}")
-        for copy in copies
-    ]
-    fullest = max(copies, key=lambda each: len(history(each.properties)))
-    for failure in history(fullest.properties):
-        said = f"attempt {failure.get('attempt')}: {failure.get('error')}: {failure.get('text')}"
-        steps.append(Step(int(failure.get("at", 0)), "failed", str(failure.get("worker") or ""), said))
+    first = copies[0]
+    steps = [Step(first.born_timestamp, "born", f"keys {' '.join(first.keys) or '-'}, tags {first.tags or '-'}")]
+    for copy in copies:
+        said = f"attempts so far {copy.reconsume_times}"
+        steps.append(Step(copy.store_timestamp, _event(copy), said, record=copy))
+    steps += _failed(copies)
     steps += _stepped(backend, id_of(message))
     steps += _traced(backend, message.message_id)
     steps.sort(key=lambda step: step.at_ms or 0)
@@ -71,15 +83,32 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]:
-    """Return the message and what has its id in the retry and dead letter topics, without doubles."""
-    topics = [name for name in backend.topics.names() if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))]
-    origin = message.properties.get("RETRY_TOPIC") or message.properties.get("DLQ_ORIGIN_TOPIC") or message.topic
-    found = {(message.topic, message.queue_id, message.queue_offset): message}
-    known = set(backend.topics.names())
-    for topic in {origin, *topics} & known:
-        for each in backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES):
-            found.setdefault((each.topic, each.queue_id, each.queue_offset), each)
-    return sorted(found.values(), key=lambda each: each.commit_log_offset)
+    """Return the message and what has its id in its first topic and those of its groups, in the order of the log."""
+    known = backend.topics.names()
+    first = message.properties.get("DLQ_ORIGIN_TOPIC") or origin_topic(message)
+    found = [message]
+    for topic in known:
+        if topic == first or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            found += backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES)
+    origin = message.properties.get("ORIGIN_MESSAGE_ID")
+    if origin and all(each.topic != first for each in found):  # without an id of its sender, each copy has another one
+        found += filter(None, [backend.messages.by_id(origin)])
+    by_place = {(each.topic, each.queue_id, each.queue_offset): each for each in found}
+    return sorted(by_place.values(), key=lambda each: each.commit_log_offset)
+
+
+def _failed(copies: list[ReceivedMessage]) -> Iterator[Step]:
+    """Yield each failure once: a copy has those of the copies before it, too, but maybe without their tracebacks."""
+    seen = set()
+    for copy in copies:
+        for failure in history(copy.properties):
+            group, at_ms, attempt = _group_of(copy), failure.get("at"), failure.get("attempt")
+            if (group, at_ms, attempt) not in seen:
+                seen.add((group, at_ms, attempt))
+                by = ", ".join(filter(None, (f"group {group}", str(failure.get("worker") or ""))))
+                said = f"attempt {attempt}: {failure.get('error')}: {failure.get('text')}"
+                at_ms = at_ms if isinstance(at_ms, int) else copy.store_timestamp
+                yield Step(at_ms, "failed", said, by, trace=str(failure.get("trace", "")))
 
 
 def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
@@ -90,8 +119,8 @@ def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
             for message in backend.messages.by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
                 record = Record.of(message)
                 if record is not None:
-                    place = f"group {topic.removeprefix(STEPS_PREFIX)}"
-                    seen[record.place] = Step(record.stored_ms, _STEP_EVENTS[record.kind], place, _said(record))
+                    by = f"group {topic.removeprefix(STEPS_PREFIX)}"
+                    seen[record.place] = Step(record.stored_ms, _STEP_EVENTS[record.kind], _said(record), by)
             yield from (seen[at] for at in sorted(seen))  # as in the log: several may be of one millisecond
 
 
@@ -121,7 +150,7 @@ def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
         elif not isinstance(record, SubBefore):
             yield _told(record)
     for before in begun.values():
-        yield Step(before.at_ms, "begun", f"group {before.group}", f"attempt {before.retries + 1}, end not told")
+        yield Step(before.at_ms, "begun", f"attempt {before.retries + 1}, end not told", f"group {before.group}")
 
 
 def _ended(after: SubAfter, before: SubBefore | None, message: ReceivedMessage) -> Step:
@@ -129,43 +158,51 @@ def _ended(after: SubAfter, before: SubBefore | None, message: ReceivedMessage) 
     at_ms = after.at_ms or (before.at_ms + after.cost_ms if before is not None else message.born_timestamp)
     group = after.group or (before.group if before is not None else "")
     event = "handled" if after.success else "not handled"
-    return Step(at_ms, event, f"group {group}", f"in {after.cost_ms} ms{attempt}")
+    return Step(at_ms, event, f"in {after.cost_ms} ms{attempt}", f"group {group}")
 
 
 def _told(record: Pub | EndTransaction) -> Step:
     if isinstance(record, EndTransaction):
         said = "after a check" if record.from_check else "by its producer"
-        return Step(record.at_ms, "committed" if record.commit else "rolled back", f"group {record.group}", said)
+        return Step(record.at_ms, "committed" if record.commit else "rolled back", said, f"group {record.group}")
     said = f"in {record.cost_ms} ms to {record.store_host}" + ("" if record.success else ", not confirmed")
-    return Step(record.at_ms, "sent", f"group {record.group}", said)
+    return Step(record.at_ms, "sent", said, f"group {record.group}")
 
 
 def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
     for copy in copies:
         if copy.topic.startswith(DEAD_LETTER_PREFIX):
-            group = copy.topic.removeprefix(DEAD_LETTER_PREFIX)
-            for letter in select(backend, group, Selection(message_id=copy.message_id, done=True)):
-                if letter.message.queue_offset == copy.queue_offset:
-                    yield Step(None, letter.done or "waits", _place(copy), f"dead letter of {group}")
+            name = copy.topic, copy.queue_offset, copy.message_id
+            for letter in select(backend, _group_of(copy), Selection(among=frozenset((name,)), done=True)):
+                yield Step(None, letter.done or "waits", f"dead letter of {letter.group}", record=copy)
 
 
 def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
     for group in backend.groups.all():
-        for copy in copies:
+        for number, copy in enumerate(copies):
             if not copy.topic.startswith(DEAD_LETTER_PREFIX):
-                for name, standing in standings(group, copy):
-                    yield Step(None, f"group {name}", _place(copy), standing.said)
+                later = [each.topic for each in copies[number + 1 :] if _group_of(each) == group.group]
+                for name, standing in _standings(group, copy):
+                    now = _sent_back(later) if later and standing.what == "finished" else standing
+                    yield Step(None, f"group {name}", now.said, record=copy, standing=now.what)
 
 
 class Standing(NamedTuple):
     """How a group stands with one record of a message."""
 
     what: str
-    """``runs``, ``hangs``, ``waits``, ``skipped`` or ``finished``."""
+    """``runs``, ``hangs``, ``waits``, ``skipped``, ``sent back``, ``given up`` or ``finished``."""
     said: str
 
 
-def standings(group: Group, message: ReceivedMessage) -> Iterator[tuple[str, Standing]]:
+def _sent_back(later: list[str]) -> Standing:
+    """Return how a group stands with a record that it stored again in these topics."""
+    if later[-1].startswith(DEAD_LETTER_PREFIX):
+        return Standing("given up", "given up: it is a dead letter")
+    return Standing("sent back", "sent back for a later attempt")
+
+
+def _standings(group: Group, message: ReceivedMessage) -> Iterator[tuple[str, Standing]]:
     """Yield how a group stands with a record, if it has its queue; of a broadcast group, each member by its name."""
     for each in group.queues:
         if (each.queue.topic, each.queue.queue_id) == (message.topic, message.queue_id):
@@ -204,5 +241,5 @@ def _event(copy: ReceivedMessage) -> str:
     return "dead letter" if copy.topic.startswith(DEAD_LETTER_PREFIX) else "stored"
 
 
-def _place(copy: ReceivedMessage) -> str:
-    return f"{copy.topic} {copy.queue_id}:{copy.queue_offset}"
+def _group_of(copy: ReceivedMessage) -> str:
+    return copy.topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)

@@ -5,7 +5,7 @@
 ``gate``          who may ask: token, cookie, Host, Origin, and the headers of every answer
 ``serving``       ``rmq dashboard``: the address, the token, uvicorn
 ``desk/``         what pages work with: the store, samples and events, templates, filters and forms
-``looking/``      reading: samples, search, bodies, timelines, dead letters by reason
+``looking/``      reading: samples, search, bodies, dead letters by reason
 ``pages/``        a file for each noun: what it shows, and what it changes
 ================  =====================================================================================
 

@@ -310,7 +310,7 @@ def test_the_life_of_a_message_is_told_from_its_dead_letter_too(store: Path) -> 
     give_up(store, 1)
     with visitor(store) as browser:
         told = text_of(page(browser, "/messages/%25DLQ%25billing/0/0"))
-    for step in ("born", "stored", "attempt 1 failed", "ValueError: number 0", "dead letter", "Traceback"):
+    for step in ("born", "stored", "failed", "attempt 1: ValueError: number 0", "dead letter", "Traceback"):
         assert step in told, step
 
 

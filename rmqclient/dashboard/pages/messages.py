@@ -10,20 +10,37 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rmqclient.admin.export import exported
+from rmqclient.admin.life import Step, life_of
+from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_number, moment
 from rmqclient.dashboard.looking.bodies import body_of, brief
 from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, WrongQuery, search
-from rmqclient.dashboard.looking.timeline import timeline
 from rmqclient.errors import UnknownTopic
 from rmqclient.failures.failure import HISTORY
 from rmqclient.message import ReceivedMessage
 from rmqclient.metrics.topics import is_of_application
 from rmqclient.store import MessageQueue
-from rmqclient.store.errors import MessageExpired, StoreCorrupt
+from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, StoreFull
 
 _FILTERS = ("topic", "id", "key", "place", "since", "until", "where", "limit")
 _MOST = 500
+_TONES = {
+    "failed": "bad",
+    "not handled": "bad",
+    "dead letter": "bad",
+    "given up": "bad",
+    "hangs": "bad",
+    "sent back": "warn",
+    "retry stored": "busy",
+    "begun": "busy",
+    "runs": "busy",
+    "waits": "busy",
+    "stored": "good",
+    "handled": "good",
+    "finished": "good",
+}
+"""Colours of the events of a message, and of how a group stands with it; the others are calm."""
 
 
 def show_all(request: Request) -> Response:
@@ -69,9 +86,18 @@ def show_one(request: Request) -> Response:
         message=message,
         properties={name: value for name, value in message.properties.items() if name != HISTORY},
         body=body_of(message),
-        events=timeline(backend, message),
+        life=_life(backend, message),
+        tones=_TONES,
         **facts,
     )
+
+
+def _life(backend: Backend, message: ReceivedMessage) -> list[Step] | str:
+    """Return what happened to a message, or why that cannot be read: the message is shown all the same."""
+    try:
+        return life_of(backend, message)
+    except (StoreFull, StoreBusy) as error:
+        return str(error)
 
 
 def _wanted(request: Request) -> Search:

@@ -244,6 +244,40 @@ def test_the_life_of_a_message_that_was_given_up(tmp_path: Path) -> None:
     json.dumps(told)
 
 
+def test_the_life_of_a_message_has_the_failures_and_the_standing_of_each_group(tmp_path: Path) -> None:
+    # Given a message that one group gives up at once, one after a retry, and one handles
+    app = App(tmp_path)
+
+    def fail(message: object) -> None:
+        raise TimeoutError("too slow")
+
+    app.handler("orders", group="ledger", retry=RetryPolicy(max_retries=0))(fail)
+    app.handler("orders", group="billing", retry=RetryPolicy(max_retries=1, delays=(0.01,)))(fail)
+    app.handler("orders", group="mail")(lambda _: None)
+
+    with open_store(tmp_path) as store:
+        (sent,) = rows(run("send", "orders", "body", "-o", "json", "--store", str(tmp_path)))
+        with PushConsumer(store, app.handlers):
+            eventually(lambda: {"%DLQ%billing", "%DLQ%ledger"} <= set(store.topics.topics()), "two dead letters")
+
+        # When its life is read, from its place or from that of a dead letter
+        where = ("-o", "json", "--store", str(tmp_path))
+        told = rows(run("msg", "trace", sent["message_id"], *where))
+        from_letter = rows(run("msg", "trace", "0:0", "--topic", "%DLQ%ledger", *where))
+
+    # Then the failures of both groups are there, each once, and what each made of it
+    failures = [(row["place"].split(",")[0], row["detail"]) for row in told if row["event"] == "failed"]
+    assert sorted(failures) == [
+        ("group billing", "attempt 1: TimeoutError: too slow"),
+        ("group billing", "attempt 2: TimeoutError: too slow"),
+        ("group ledger", "attempt 1: TimeoutError: too slow"),
+    ]
+    standing = {row["event"]: row["detail"] for row in told if row["place"].startswith("orders ")}
+    assert standing["group billing"] == standing["group ledger"] == "given up: it is a dead letter"
+    assert standing["group mail"] == "finished"
+    assert from_letter == told
+
+
 def test_the_steps_of_a_message_are_shown_and_it_is_told_what_it_waits_for(tmp_path: Path) -> None:
     # Given a message that has finished a step and waits
     app, approved = App(tmp_path), list[object]()
