@@ -9,7 +9,6 @@ from __future__ import annotations
 from rmqclient.admin.admin import Admin, Position
 from rmqclient.admin.infos import (
     CleanInfo,
-    GroupInfo,
     MemberAssignment,
     QueueInfo,
     QueueLag,
@@ -17,11 +16,12 @@ from rmqclient.admin.infos import (
     Subscription,
     TopicInfo,
 )
+from rmqclient.store.observe.summary import Group
 
 __all__ = [
     "Admin",
     "CleanInfo",
-    "GroupInfo",
+    "Group",
     "MemberAssignment",
     "Position",
     "QueueInfo",

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from rmqclient.admin.infos import (
     CleanInfo,
-    GroupInfo,
     MemberAssignment,
     QueueInfo,
     QueueLag,
     SeekInfo,
     Subscription,
     TopicInfo,
+    assignment_of,
+    lags_of,
+    subscriptions_of,
 )
 from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
@@ -31,7 +33,7 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 from rmqclient.store.observe.observation import GroupQueue
-from rmqclient.store.observe.summary import Group, state_of_queues
+from rmqclient.store.observe.summary import Group
 from rmqclient.store.settings.config_file import READABLE, WRITABLE
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 
@@ -153,64 +155,30 @@ class Admin(Closing):
         """Return every member that consumes; the other members are transaction producers."""
         return self._backend.groups.members()
 
-    def groups(self) -> list[GroupInfo]:
+    def groups(self) -> list[Group]:
         """Return every group that has consumed or consumes, sorted by name; a broadcast group is one."""
-        return [
-            GroupInfo(each.group, each.topics, len(each.members), each.lag, each.state, each.waiting, len(each.spare))
-            for each in self._backend.groups.all()
-        ]
+        return self._backend.groups.all()
 
     def lag(self, group: str) -> list[QueueLag]:
         """Return the queues of a group, sorted by topic and queue id; empty for a group that never consumed.
 
         For a broadcast group: one row per queue and member, including former members.
         """
-        found = self._group(check_group(group))
-        return [] if found is None else _lags(found.queues, waiting=found.waiting or 0)
+        found = self._group(group)
+        return [] if found is None else lags_of(found.queues, waiting=found.waiting or 0)
 
     def subscriptions(self, group: str) -> list[Subscription]:
-        """Return what a group subscribes to, by topic. Members that disagree on a topic are in several rows.
-
-        A topic that nobody consumes just now is there, too. Raises InvalidName.
-        """
-        found = self._group(check_group(group))
-        queues = found.queues if found else ()
-        members: dict[tuple[str, str | None], list[str]] = {(each.queue.topic, None): [] for each in queues}
-        for member in found.consumers if found else ():
-            if member.group == group:
-                members.pop((member.topic, None), None)
-                members.setdefault((member.topic, member.subscription), []).append(member.client_id)
-        return [
-            Subscription(
-                topic=topic,
-                subscription=text,
-                members=tuple(sorted(clients)),
-                queues=sum(each.queue.topic == topic for each in queues),
-                lag=sum(each.lag for each in queues if each.queue.topic == topic),
-            )
-            for (topic, text), clients in sorted(members.items(), key=lambda item: (item[0][0], item[0][1] or ""))
-        ]
+        """Return what a group subscribes to, as :func:`subscriptions_of`. Raises InvalidName."""
+        found = self._group(group)
+        return [] if found is None else subscriptions_of(found)
 
     def assignment(self, group: str) -> list[MemberAssignment]:
-        """Return which member has which queues of a group, by topic and client id; queues without an owner first.
+        """Return which member has which queues of a group, as :func:`assignment_of`; empty for an unknown group.
 
-        Empty for a group that does not exist. A member without a queue is a spare. The queues are read one after the
-        other: while queues move, one may be free.
+        A member without a queue is a spare. Raises InvalidName.
         """
-        seen = self._group(check_group(group))
-        if seen is None:
-            return []
-        owned: dict[_Assigned, list[int]] = {}
-        for each in seen.queues:
-            if each.group == group:
-                topic, queue_id, broker_name = each.queue
-                owner = None if each.owner is None else (each.owner.client_id, topic)
-                owned.setdefault(_Assigned(owner, topic, broker_name), []).append(queue_id)
-        members = {(member.client_id, member.topic): member for member in seen.consumers if member.group == group}
-        busy = {assigned.owner for assigned in owned}
-        spares = [_Assigned(key, key[1], "") for key in members if key not in busy]
-        found = [_assignment(group, each, members, owned.get(each, [])) for each in [*owned, *spares]]
-        return sorted(found, key=lambda each: (each.topic, each.client_id or "", each.broker_name))
+        found = self._group(group)
+        return [] if found is None else assignment_of(found)
 
     # --- changing groups ---------------------------------------------------------------------------
 
@@ -264,7 +232,7 @@ class Admin(Closing):
         _check_movable(target)
         stands = {
             each.queue: max(each.committed_offset, each.min_offset)
-            for each in self._queues_of(check_group(source))
+            for each in self._queues_of(source)
             if each.group == source
             and topic in (None, each.queue.topic)
             and not each.queue.topic.startswith(RETRY_PREFIX)
@@ -319,7 +287,7 @@ class Admin(Closing):
     # --- inside ------------------------------------------------------------------------------------
 
     def _group(self, group: str) -> Group | None:
-        return self._backend.groups.find(group)
+        return self._backend.groups.find(check_group(group))
 
     def _queues_of(self, group: str, queues: Collection[MessageQueue] | None = None) -> list[GroupQueue]:
         """Return how a group stands, its broadcast members included, in all queues or in some."""
@@ -357,12 +325,20 @@ class Admin(Closing):
     def _seek_info(self, name: str, queue: MessageQueue, target: int) -> SeekInfo:
         group, member = group_and_member(name)
         from_offset = self._backend.groups.committed_offset(name, queue)
-        return SeekInfo(group, queue.topic, queue.queue_id, from_offset, target, member, queue.broker_name)
+        return SeekInfo(
+            group=group,
+            topic=queue.topic,
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+            from_offset=from_offset,
+            to_offset=target,
+            member=member,
+        )
 
     def _set_paused(self, group: str, topic: str | None, queue_id: int | None, *, paused: bool) -> list[QueueLag]:
         meant = [
             each
-            for each in self._queues_of(check_group(group))
+            for each in self._queues_of(group)
             if topic in (None, each.queue.topic) and queue_id in (None, each.queue.queue_id)
         ]
         if not meant:
@@ -371,56 +347,7 @@ class Admin(Closing):
             raise UnknownGroup(f"group {group!r} never consumed{where}: see `rmq group ls`")
         names = {(each.group, each.queue) for each in meant}
         self._backend.groups.set_paused(names, paused=paused)
-        return _lags([each for each in self._queues_of(group) if (each.group, each.queue) in names])
-
-
-class _Assigned(NamedTuple):
-    """A member, or nobody, and a topic on a broker, of which it has queues."""
-
-    owner: tuple[str, str] | None
-    """Client id and topic."""
-    topic: str
-    broker_name: str
-
-
-def _assignment(
-    group: str, assigned: _Assigned, members: Mapping[tuple[str, str], MemberInfo], queue_ids: list[int]
-) -> MemberAssignment:
-    owner, topic, broker_name = assigned
-    member = members.get(owner) if owner else None
-    return MemberAssignment(
-        group=group,
-        topic=topic,
-        client_id=member.client_id if member else None,
-        pid=member.pid if member else None,
-        heartbeat_age_ms=member.heartbeat_age_ms if member else None,
-        subscription=member.subscription if member else None,
-        queue_ids=tuple(sorted(queue_ids)),
-        broker_name=broker_name,
-    )
-
-
-def _lags(queues: Iterable[GroupQueue], waiting: int = 0) -> list[QueueLag]:
-    found = [_lag(each, waiting) for each in queues]
-    return sorted(found, key=lambda each: (each.topic, each.broker_name, each.queue_id, each.member or ""))
-
-
-def _lag(each: GroupQueue, waiting: int) -> QueueLag:
-    group, member = group_and_member(each.group)
-    return QueueLag(
-        group=group,
-        topic=each.queue.topic,
-        queue_id=each.queue.queue_id,
-        committed_offset=each.committed_offset,
-        max_offset=each.max_offset,
-        lag=each.lag,
-        acknowledged_ahead=each.acknowledged_ahead,
-        owner=each.owner.client_id if each.owner else None,
-        epoch=each.epoch,
-        state=state_of_queues([each], waiting=waiting if each.queue.topic == RETRY_PREFIX + group else 0),
-        member=member,
-        broker_name=each.queue.broker_name,
-    )
+        return lags_of([each for each in self._queues_of(group) if (each.group, each.queue) in names])
 
 
 def _check_movable(group: str) -> None:

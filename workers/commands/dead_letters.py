@@ -73,7 +73,7 @@ def dlq_ls(
 
     with opened_backend(root) as backend:
         if group_name is None:
-            rows = [status.dead_letters_row(each) for each in dead_letters.groups(backend)]
+            rows = [status.row_of(each) for each in dead_letters.groups(backend)]
         else:
             found = dead_letters.select(backend, group_name, _selection(chosen), limit)
             rows = [status.dead_letter_row(each) for each in found]

@@ -60,7 +60,7 @@ def group_lag(group_name: str, root: Path | str, output: str, query: str | None)
     """
     with opened_admin(root) as admin:
         found = admin.lag(group_name) or _nothing_of(admin, group_name)
-    write([status.lag_row(lag) for lag in found], output=output, query=query)
+    write([status.row_of(lag) for lag in found], output=output, query=query)
 
 
 @group.command("info")
@@ -74,17 +74,7 @@ def group_info(group_name: str, root: Path | str, output: str, query: str | None
     """
     with opened_admin(root) as admin:
         found = admin.subscriptions(group_name) or _nothing_of(admin, group_name)
-    rows = [
-        {
-            "topic": each.topic,
-            "subscription": each.subscription,
-            "members": list(each.members),
-            "queues": each.queues,
-            "lag": each.lag,
-        }
-        for each in found
-    ]
-    write(rows, output=output, query=query)
+    write([status.row_of(each) for each in found], output=output, query=query)
 
 
 @group.command("assignment")
@@ -201,7 +191,7 @@ def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output
             admin.remove_group(group_name)
             if admin.lag(group_name):
                 click.echo(f"{group_name}: the server has kept its offsets", err=True)
-    write([status.lag_row(lag) for lag in stood], output=output, query=query)
+    write([status.row_of(lag) for lag in stood], output=output, query=query)
 
 
 def _moved(
@@ -213,7 +203,7 @@ def _moved(
         skipped = sum(max(0, each.to_offset - (each.from_offset or 0)) for each in moved)
         confirm(f"move {group_name} in {len(moved)} queues: {again} messages again, {skipped} skipped. Go on?", yes=yes)
         moved = move(dry_run=False)
-    write([status.seek_row(info) for info in moved], output=output, query=query)
+    write([status.row_of(info) for info in moved], output=output, query=query)
 
 
 def places_in(lines: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -294,20 +284,12 @@ def _set_paused(
 
     with opened_admin(root) as admin:
         changed = change(admin, group_name, topic_name, queue_id=queue_id)
-        write([status.lag_row(lag) for lag in changed], output=output, query=query)
+        write([status.row_of(lag) for lag in changed], output=output, query=query)
 
 
 def _row(assigned: MemberAssignment) -> dict[str, Any]:
-    return {
-        "group": assigned.group,
-        "topic": assigned.topic,
-        **({"broker": assigned.broker_name} if assigned.broker_name else {}),
-        "client_id": assigned.client_id,
-        "pid": assigned.pid,
-        "heartbeat_age_ms": None if assigned.heartbeat_age_ms is None else round(assigned.heartbeat_age_ms, 1),
-        "subscription": assigned.subscription,
-        "queue_ids": list(assigned.queue_ids),
-    }
+    age_ms = assigned.heartbeat_age_ms
+    return {**status.row_of(assigned), "heartbeat_age_ms": None if age_ms is None else round(age_ms, 1)}
 
 
 def _line(assigned: MemberAssignment, everybody: Sequence[MemberAssignment]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
     The age is measured by the wall clock: check the clock first. The newest file is always kept.
     """
     with opened_admin(root) as admin:
-        write(status.cleaned_row(admin.clean(reserved_hours)), output=output, query=query)
+        write(status.row_of(admin.clean(reserved_hours)), output=output, query=query)
 
 
 @store.command("archive")

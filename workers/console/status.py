@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from rmqclient import ReceivedMessage, SendResult
-    from rmqclient.admin import CleanInfo, GroupInfo, QueueInfo, QueueLag, SeekInfo, TopicInfo
+    from rmqclient.admin import Group, QueueInfo, TopicInfo
     from rmqclient.admin.workers import WorkerStatus
-    from rmqclient.failures.dead_letters import DeadLetter, GroupLetters
+    from rmqclient.failures.dead_letters import DeadLetter
     from rmqclient.handler import Handler
     from rmqclient.schedules.cron import Cron
 
@@ -92,48 +94,29 @@ def _open_for(queue: QueueInfo) -> str:
     return " and ".join(["sends"] * queue.is_written + ["consumers"] * queue.is_read) or "nobody"
 
 
-def group_row(info: GroupInfo) -> Row:
+def group_row(info: Group) -> Row:
     """One group of a list."""
     return {
         "group": info.group,
         "topics": list(info.topics),
-        "members": info.members,
-        "spare": info.spare,
+        "members": len(info.members),
+        "spare": len(info.spare),
         "lag": info.lag,
         "waiting": info.waiting,
         "state": info.state,
     }
 
 
-def lag_row(lag: QueueLag) -> Row:
-    """How far one group is behind in one message queue."""
-    return {
-        "group": lag.group,
-        "topic": lag.topic,
-        **_broker(lag.broker_name),
-        "queue_id": lag.queue_id,
-        "committed_offset": lag.committed_offset,
-        "max_offset": lag.max_offset,
-        "lag": lag.lag,
-        "acknowledged_ahead": lag.acknowledged_ahead,
-        "owner": lag.owner,
-        "epoch": lag.epoch,
-        "state": lag.state,
-        "member": lag.member,
-    }
-
-
-def seek_row(info: SeekInfo) -> Row:
-    """Where one group was moved in one message queue; ``from_offset`` is None if it never had the queue."""
-    return {
-        "group": info.group,
-        "topic": info.topic,
-        **_broker(info.broker_name),
-        "queue_id": info.queue_id,
-        "from_offset": info.from_offset,
-        "to_offset": info.to_offset,
-        "member": info.member,
-    }
+def row_of(info: DataclassInstance) -> Row:
+    """The fields of an info of administration; the broker of a queue only where there is one."""
+    row = {}
+    for name in info.__dataclass_fields__:
+        value = getattr(info, name)
+        if name != "broker_name":
+            row[name] = list(value) if isinstance(value, tuple) else value
+        elif value:
+            row["broker"] = value
+    return row
 
 
 def worker_row(status: WorkerStatus) -> Row:
@@ -162,30 +145,11 @@ def sent_row(result: SendResult) -> Row:
     }
 
 
-def cleaned_row(info: CleanInfo) -> Row:
-    """The result of a removal of old files."""
-    return {
-        "removed_files": info.removed_files,
-        "removed_bytes": info.removed_bytes,
-        "min_offset": info.min_offset,
-    }
-
-
 def message_row(message: ReceivedMessage) -> Row:
     """A message; see :func:`rmqclient.admin.export.exported`."""
     from rmqclient.admin.export import exported  # noqa: PLC0415 - a command imports what it needs
 
     return exported(message)
-
-
-def dead_letters_row(letters: GroupLetters) -> Row:
-    """How many dead letters one group has."""
-    return {
-        "group": letters.group,
-        "waiting": letters.waiting,
-        "replayed": letters.replayed,
-        "purged": letters.purged,
-    }
 
 
 def dead_letter_row(letter: DeadLetter) -> Row:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqclient.admin.infos import GroupInfo
 from rmqclient.admin.workers import WorkerTable, workers_of_cluster
 from rmqclient.opening import Place, open_backend, open_local_store
 from rmqclient.place import scheme_of, shown
 
 if TYPE_CHECKING:
     from rmqclient import StoreConfig
+    from rmqclient.admin import Group
 
 
 class Supervised(NamedTuple):
@@ -32,7 +32,7 @@ class Supervised(NamedTuple):
     durability: str
     """How durable a send is, for people."""
     workers: WorkerTable
-    groups: Callable[[], list[GroupInfo]]
+    groups: Callable[[], list[Group]]
     """The groups as they stand; empty for a cluster, whose brokers are not asked. Raises QueueError, OSError."""
     check_in_place: Callable[[], None]
     """Raises StoreReplaced when the directory is another one now; of a cluster never."""

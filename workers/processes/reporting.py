@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from rmqclient.admin.infos import GroupInfo
 from rmqclient.admin.workers import WorkerState, WorkerStatus
 from rmqclient.errors import QueueError
 from rmqclient.health.service_manager import ServiceManager
+from rmqclient.store.observe.summary import Group
 
 WELL_FOR_S = 10.0
 """A supervisor that was well so long ago counts as stuck. A turn takes a quarter of a second."""
@@ -41,7 +41,7 @@ class Reporting:
     def __init__(
         self,
         manager: ServiceManager | None = None,
-        groups: Callable[[], Sequence[GroupInfo]] = tuple,
+        groups: Callable[[], Sequence[Group]] = tuple,
         *,
         every_s: float = 0.0,
         beat_timeout_s: float = 30.0,
@@ -133,5 +133,5 @@ class Reporting:
         return f"{text}; paused: {', '.join(paused)}" if paused else text
 
 
-def _paused(groups: Sequence[GroupInfo]) -> list[str]:
+def _paused(groups: Sequence[Group]) -> list[str]:
     return [info.group for info in groups if "paused" in info.state]

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from rmqclient.admin.infos import assignment_of, subscriptions_of
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position, written
 from rmqclient.dashboard.desk.rendering import url
@@ -46,18 +47,17 @@ def show_one(request: Request) -> Response:
     group = next((each for each in groups_of(seen) if each.group == name), None)
     if group is None:
         raise UnknownGroup(f"group {name!r} never consumed from this store, and has no member")
-    with desk.admin() as admin:
-        return desk.page(
-            request,
-            "groups/one.html",
-            group=group,
-            now_ms=seen.wall_ms,
-            rows=[(each, state_of(each), group_and_member(each.group)[1]) for each in group.queues],
-            members=admin.assignment(name),
-            subscriptions=[each for each in admin.subscriptions(name) if not each.topic.startswith(RETRY_PREFIX)],
-            paused=any(state_of(each) == "paused" for each in group.queues),
-            done=asked(request, "done"),
-        )
+    return desk.page(
+        request,
+        "groups/one.html",
+        group=group,
+        now_ms=seen.wall_ms,
+        rows=[(each, state_of(each), group_and_member(each.group)[1]) for each in group.queues],
+        members=assignment_of(group),
+        subscriptions=[each for each in subscriptions_of(group) if not each.topic.startswith(RETRY_PREFIX)],
+        paused=any(state_of(each) == "paused" for each in group.queues),
+        done=asked(request, "done"),
+    )
 
 
 def show_seek(request: Request) -> Response:

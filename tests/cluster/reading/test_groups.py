@@ -82,7 +82,7 @@ def test_a_group_that_runs_is_shown_with_its_members(kept: KeepingCluster, backe
     kept.cluster.state.members["billing"] = {CLIENT}
     with Admin(backend) as admin:
         (info,) = admin.groups()
-        assert (info.group, info.topics, info.members) == ("billing", ("orders",), 1)
+        assert (info.group, info.topics, info.members) == ("billing", ("orders",), (CLIENT,))
         assert {lag.broker_name: (lag.owner, lag.lag) for lag in admin.lag("billing")} == {
             "broker-a": (CLIENT, 0),
             "broker-b": (None, 1),

@@ -146,7 +146,7 @@ def test_the_command_line_sees_one_group_with_the_offsets_of_each_member(store: 
     second = Member(store, "cache-2")
     wait_for(lambda: is_settled(store), "everything is handled")
     (info,) = Admin(store).groups()
-    assert (info.group, info.topics, info.members, info.lag) == ("g", ("t",), 1, 0)
+    assert (info.group, info.topics, len(info.members), info.lag) == ("g", ("t",), 1, 0)
     rows = [(queue.queue_id, queue.group, queue.member, queue.owner) for queue in Admin(store).lag("g")]
     each = [(queue_id, "g", f"cache-{n}", "cache-2" if n == 2 else None) for queue_id in range(4) for n in (1, 2)]
     assert rows == each
