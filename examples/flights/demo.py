@@ -27,6 +27,7 @@ from examples.flights.progress import Display, display
 from examples.flights.stage import DemoFailed, Processes, Takeover
 from rmqclient.admin import Admin
 from rmqclient.errors import QueueError
+from rmqclient.metrics import Sampler
 from rmqclient.store import MessageStore, open_store
 
 OUTPUT = Path("demo-output")
@@ -126,8 +127,8 @@ def shortest(path: Path) -> Path:
 def _supervisors_of(store: Path) -> set[int]:
     """Return the processes whose workers use a store; empty if it cannot be opened, because no worker uses it then."""
     try:
-        with open_store(store, create=False, housekeeping=False) as opened:
-            return {status.supervisor_pid for status in opened.workers().all()}
+        with Sampler(store) as sampler:
+            return {status.supervisor_pid for status in sampler.sample().workers}
     except (QueueError, OSError):
         return set()
 

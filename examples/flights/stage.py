@@ -19,6 +19,7 @@ from typing import IO, Self
 
 from examples.flights.app import GROUPS, QUEUES, TOPIC
 from rmqclient.admin import Admin
+from rmqclient.metrics import Sampler
 from rmqclient.store import MessageStore, WorkerState
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,7 +149,8 @@ def lag(store: MessageStore) -> int:
 
 def ready_workers(store: MessageStore) -> list[int]:
     """Return the process ids of the workers that deliver messages."""
-    return [status.pid for status in store.workers().all() if status.state is WorkerState.READY]
+    with Sampler(store.root) as sampler:
+        return [status.pid for status in sampler.sample().workers if status.state is WorkerState.READY]
 
 
 def queues_by_owner(store: MessageStore) -> dict[tuple[str, int], tuple[int | None, int]]:

@@ -39,8 +39,12 @@ SLOTS = 256
 _BYTES = 160
 _LONGEST_NAME = 64
 _WORD = struct.Struct("<q")
-_PID, _SUPERVISOR, _STATE, _BEAT, _STARTED, _IN_FLIGHT, _HANDLED, _FAILED = range(0, 64, _WORD.size)
-_RESTARTS, _HANDLED_BEFORE, _FAILED_BEFORE, _NAME_SIZE, _NAME = 64, 72, 80, 88, 96
+_WORDS = (
+    "pid", "supervisor_pid", "state", "beat", "message_started", "in_flight", "handled", "failed", "restarts",
+    "handled_before", "failed_before", "name_size",
+)  # fmt: skip
+_AT = {name: number * _WORD.size for number, name in enumerate(_WORDS)}
+_NAME = len(_WORDS) * _WORD.size
 
 
 class WorkerFile:
@@ -52,37 +56,37 @@ class WorkerFile:
 
     def set_state(self, state: WorkerState) -> None:
         """Tell the supervisor how far the worker is."""
-        self.store(_STATE, int(state))
+        self.store("state", int(state))
 
     def beat(self) -> None:
         """Show that the process runs and can get the GIL."""
-        self.store(_BEAT, boottime())
+        self.store("beat", boottime())
 
     def report(self, in_flight: int, handled: int, failed: int, message_started_ns: int) -> None:
         """Tell the supervisor what the worker does."""
-        self.store(_IN_FLIGHT, in_flight)
-        self.store(_HANDLED, handled)
-        self.store(_FAILED, failed)
-        self.store(_STARTED, message_started_ns)
+        self.store("in_flight", in_flight)
+        self.store("handled", handled)
+        self.store("failed", failed)
+        self.store("message_started", message_started_ns)
 
-    def store(self, at: int, value: int) -> None:
+    def store(self, word: str, value: int) -> None:
         """Set a field."""
-        _WORD.pack_into(self._map, at, value)
+        _WORD.pack_into(self._map, _AT[word], value)
 
     def set_name(self, name: str) -> None:
         """Set the worker's name; what does not fit is cut off."""
         text = name.encode()[:_LONGEST_NAME]
         self._map[_NAME : _NAME + len(text)] = text
-        self.store(_NAME_SIZE, len(text))
+        self.store("name_size", len(text))
 
     @property
     def name(self) -> str:
         """The worker's name."""
-        return self._map[_NAME : _NAME + self.load(_NAME_SIZE)].decode("utf-8", "replace")
+        return self._map[_NAME : _NAME + self.load("name_size")].decode("utf-8", "replace")
 
-    def load(self, at: int) -> int:
+    def load(self, word: str) -> int:
         """Return a field."""
-        return int(_WORD.unpack_from(self._map, at)[0])
+        return int(_WORD.unpack_from(self._map, _AT[word])[0])
 
 
 class WorkerFiles:
@@ -105,12 +109,12 @@ class WorkerFiles:
                 os.ftruncate(file, 0)
                 os.ftruncate(file, _BYTES)
                 words = WorkerFile(self._path(slot))
-                words.store(_SUPERVISOR, os.getpid())
+                words.store("supervisor_pid", os.getpid())
                 words.set_name(name)
-                words.store(_RESTARTS, restarts)
+                words.store("restarts", restarts)
                 handled, failed = self._before.get(words.name, (0, 0))
-                words.store(_HANDLED_BEFORE, handled)
-                words.store(_FAILED_BEFORE, failed)
+                words.store("handled_before", handled)
+                words.store("failed_before", failed)
                 words.set_state(WorkerState.STARTING)
                 self._own[slot] = file, words
                 return slot
@@ -118,7 +122,7 @@ class WorkerFiles:
 
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""
-        self._own[slot][1].store(_PID, pid)
+        self._own[slot][1].store("pid", pid)
 
     def mark_overdue(self, slot: int, limit_s: float) -> None:
         """Do nothing: brokers do not keep what was running when a member died."""
@@ -144,23 +148,9 @@ class WorkerFiles:
     def status(self, slot: int) -> WorkerStatus:
         """Return what the worker of a slot last reported."""
         words = self._own[slot][1] if slot in self._own else WorkerFile(self._path(slot))
-        now, beat, started = boottime(), words.load(_BEAT), words.load(_STARTED)
-        return WorkerStatus(
-            slot=slot,
-            pid=words.load(_PID),
-            supervisor_pid=words.load(_SUPERVISOR),
-            state=WorkerState(words.load(_STATE)),
-            beat_age_ms=(now - beat) / 1e6 if beat else None,
-            message_age_ms=(now - started) / 1e6 if started else None,
-            in_flight=words.load(_IN_FLIGHT),
-            handled=words.load(_HANDLED),
-            failed=words.load(_FAILED),
-            name=words.name,
-            restarts=words.load(_RESTARTS),
-            handled_before=words.load(_HANDLED_BEFORE),
-            failed_before=words.load(_FAILED_BEFORE),
-            is_here=slot in self._own or has_open(words.load(_SUPERVISOR), str(self._path(slot))),
-        )
+        found = {word: words.load(word) for word in _WORDS}
+        is_here = slot in self._own or has_open(found["supervisor_pid"], str(self._path(slot)))
+        return WorkerStatus.of(slot, found, words.name, now=boottime(), is_here=is_here)
 
     def all(self) -> list[WorkerStatus]:
         """Return the workers of every living supervisor of this host."""

@@ -6,7 +6,6 @@ files of this host (:mod:`rmqclient.admin.worker_files`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from rmqclient.admin.worker_files import WorkerFiles
@@ -29,7 +28,7 @@ class WorkerSlot(Protocol):
 
 
 class WorkerTable(Protocol):
-    """The slots of all workers, as a supervisor or an onlooker uses them."""
+    """The slots of all workers, as a supervisor uses them."""
 
     def claim(self, name: str = "", restarts: int = 0) -> int:
         """Take a slot for a worker that will be started, again so often. Raises TableFull, StoreBusy, OSError."""
@@ -51,9 +50,6 @@ class WorkerTable(Protocol):
 
     def status(self, slot: int) -> WorkerStatus:
         """Return what the worker of a slot last reported."""
-
-    def all(self) -> Sequence[WorkerStatus]:
-        """Return the workers of every living supervisor of this host."""
 
 
 def workers_of_cluster(url: str) -> WorkerFiles:

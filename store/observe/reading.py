@@ -249,26 +249,12 @@ class Reading(Closing):
         for number, state in enumerate(self._column(layout.WORKER_TABLE_AT, slot, "state", layout.WORKER_SLOTS)):
             if 0 < state < len(WorkerState) and self.is_locked(WORKER_BYTES + number):
                 begin = layout.WORKER_TABLE_AT + number * slot.size
-                fields = slot.read(self._view, begin)
+                fields = {**slot.read(self._view, begin), "state": state}
                 supervisor = fields["supervisor_pid"]
                 if supervisor not in held:
                     held[supervisor] = processes.held_by(supervisor, os.path.join(self.root, "lock"))
-                found.append(
-                    WorkerStatus(
-                        slot=number,
-                        pid=fields["pid"],
-                        supervisor_pid=supervisor,
-                        state=WorkerState(state),
-                        beat_age_ms=(now - fields["beat"]) / 1e6 if fields["beat"] else None,
-                        message_age_ms=(now - fields["message_started"]) / 1e6 if fields["message_started"] else None,
-                        in_flight=fields["in_flight"],
-                        handled=fields["handled"],
-                        failed=fields["failed"],
-                        name=self._text(begin, slot, "name"),
-                        restarts=fields["restarts"],
-                        is_here=WORKER_BYTES + number in held[supervisor],
-                    )
-                )
+                is_here = WORKER_BYTES + number in held[supervisor]
+                found.append(WorkerStatus.of(number, fields, self._text(begin, slot, "name"), now=now, is_here=is_here))
         return found
 
     def group_queues(self) -> list[GroupQueue]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 
 class MemberInfo(NamedTuple):
@@ -70,6 +71,29 @@ class WorkerStatus(NamedTuple):
     """As ``handled_before``."""
     is_here: bool = True
     """Whether its process ids mean the same in this process: it may run in another PID namespace."""
+
+    @classmethod
+    def of(cls, slot: int, words: Mapping[str, int], name: str, *, now: int, is_here: bool) -> Self:
+        """Return the worker of a slot; ``now`` and the times among its words are CLOCK_BOOTTIME in ns, 0 for never."""
+        beat_age_ms, message_age_ms = (
+            (now - words[time]) / 1e6 if words[time] else None for time in ("beat", "message_started")
+        )
+        return cls(
+            slot,
+            words["pid"],
+            words["supervisor_pid"],
+            WorkerState(words["state"]),
+            beat_age_ms,
+            message_age_ms,
+            words["in_flight"],
+            words["handled"],
+            words["failed"],
+            name,
+            words["restarts"],
+            words.get("handled_before", 0),
+            words.get("failed_before", 0),
+            is_here,
+        )
 
     @property
     def resident_bytes(self) -> int | None:

@@ -49,7 +49,7 @@ class WorkerSlot:
 
 
 class WorkerTable:
-    """The worker table, as a supervisor or an onlooker uses it."""
+    """The worker table, as a supervisor uses it. An onlooker has an ``Observation``."""
 
     def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
         self._root = root
@@ -98,28 +98,9 @@ class WorkerTable:
 
     def status(self, slot: int) -> WorkerStatus:
         """Return what the worker of a slot last reported."""
-        fields = self._slots.read(slot)
-        now = boottime()
-        return WorkerStatus(
-            slot=slot,
-            pid=fields["pid"],
-            supervisor_pid=fields["supervisor_pid"],
-            state=WorkerState(fields["state"]),
-            beat_age_ms=(now - fields["beat"]) / 1e6 if fields["beat"] else None,
-            message_age_ms=(now - fields["message_started"]) / 1e6 if fields["message_started"] else None,
-            in_flight=fields["in_flight"],
-            handled=fields["handled"],
-            failed=fields["failed"],
-            name=self._slots.text(slot, "name").decode("utf-8", "replace"),
-            restarts=fields["restarts"],
-            is_here=slot in self._own or holds(fields["supervisor_pid"], self._lock_path, WORKER_BYTES + slot),
-        )
-
-    def all(self) -> list[WorkerStatus]:
-        """Return the workers of every living supervisor."""
-        used = [slot for slot, state in enumerate(self._slots.column("state", layout.WORKER_SLOTS)) if state]
-        statuses = [self.status(slot) for slot in used if slot in self._own or self._slots.has_owner(slot)]
-        return [status for status in statuses if status.state is not WorkerState.FREE]
+        words, name = self._slots.read(slot), self._slots.text(slot, "name").decode("utf-8", "replace")
+        is_here = slot in self._own or holds(words["supervisor_pid"], self._lock_path, WORKER_BYTES + slot)
+        return WorkerStatus.of(slot, words, name, now=boottime(), is_here=is_here)
 
     def _name(self, slot: int, name: str, restarts: int) -> None:
         text = name.encode()[:_LONGEST_NAME]

@@ -15,6 +15,7 @@ from examples.prices.market import SYMBOLS, Valuation, order, quote
 from rmqclient import Producer, Table
 from rmqclient.admin import Admin
 from rmqclient.local.backend import store_of
+from rmqclient.metrics import Sampler
 from tests.client.conftest import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,7 +57,8 @@ def test_each_order_is_valued_by_the_last_price_before_it(tmp_path: Path, worker
                 order(producer, number, symbol, 3)
                 expected[f"{number}"] = Valuation(symbol, 3 * (100 * round_number + place))
             if round_number == ROUNDS // 2:
-                os.kill(store_of(producer._backend, "a test").workers().all()[0].pid, signal.SIGKILL)
+                with Sampler(tmp_path / "store") as sampler:
+                    os.kill(sampler.sample().workers[0].pid, signal.SIGKILL)
             # Then the workers know these prices, whichever of them takes an order, also for the second time
             wait_for(lambda: len(valuations) == len(expected), "every order is valued", timeout_s=LONG_S)
             wait_for(lambda: lag(producer) == 0, "every order is acknowledged", timeout_s=LONG_S)

@@ -14,6 +14,7 @@ import pytest
 from rmqclient.admin import stacks
 from rmqclient.store import layout, open_store
 from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
+from rmqclient.store.observe.reading import Reading
 from rmqclient.store.threads.standing import has_open, holds
 from tests.crash.processes.pid_namespaces import need_pid_namespaces, process_of_a_namespace
 
@@ -72,17 +73,17 @@ def test_a_process_that_counts_otherwise_is_not(tmp_path: Path) -> None:
 
 
 def test_the_memory_of_a_worker_elsewhere_is_not_that_of_a_stranger_here(tmp_path: Path) -> None:
-    with open_store(tmp_path) as store, open_store(tmp_path) as onlooker:
+    with open_store(tmp_path) as store, Reading(str(tmp_path)) as onlooker:
         table = store.workers()
         slot = table.claim("worker-1")
         table.assign(slot, os.getpid())
-        (seen,) = onlooker.workers().all()
+        (seen,) = onlooker.workers()
         assert seen.resident_bytes
 
         # Given the number of a supervisor that means another process here
         at = layout.WORKER_TABLE_AT + slot * layout.WORKER_SLOT.size + layout.WORKER_SLOT.at["supervisor_pid"]
         store.state.words.store32(at, os.getppid())
-        (seen,) = onlooker.workers().all()
+        (seen,) = onlooker.workers()
         assert seen.resident_bytes is None
         table.release(slot)
 
