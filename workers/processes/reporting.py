@@ -16,10 +16,13 @@ from typing import NamedTuple
 from rmqclient.admin.workers import WorkerState, WorkerStatus
 from rmqclient.errors import QueueError
 from rmqclient.health.service_manager import ServiceManager
-from rmqclient.store.observe.summary import Group
+from rmqclient.metrics import Group
 
 WELL_FOR_S = 10.0
 """A supervisor that was well so long ago counts as stuck. A turn takes a quarter of a second."""
+
+_NAMED = 3
+"""Spare members of a group that a progress line names."""
 
 _log = logging.getLogger(__name__)
 
@@ -128,10 +131,16 @@ class Reporting:
             groups = self._groups()
         except (QueueError, OSError) as error:
             return f"; the groups cannot be read: {error}"
-        paused = _paused(groups)
-        text = f"; lag {sum(info.lag for info in groups)}" if groups else ""
-        return f"{text}; paused: {', '.join(paused)}" if paused else text
+        told = [f"lag {sum(each.lag for each in groups)}"] if groups else []
+        told += [f"paused: {', '.join(paused)}"] if (paused := _paused(groups)) else []
+        told += [f"spare in {each.group}: {_some(each.spare)} of {len(each.members)}" for each in groups if each.spare]
+        return "".join(f"; {each}" for each in told)
 
 
 def _paused(groups: Sequence[Group]) -> list[str]:
     return [info.group for info in groups if "paused" in info.state]
+
+
+def _some(client_ids: Sequence[str]) -> str:
+    rest = len(client_ids) - _NAMED
+    return ", ".join([*client_ids[:_NAMED], *([f"{rest} more"] if rest > 0 else [])])

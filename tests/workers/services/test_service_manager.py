@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -125,6 +126,21 @@ def test_the_log_says_that_a_group_is_paused(supervise: Callable[..., Supervised
     workers.logged("; paused: billing\n")
     again = supervise("obedient", "--processes", "1")
     again.logged("WARNING .*group billing is paused, so its handlers get nothing: rmq group resume billing\n")
+
+
+def test_the_log_names_the_members_that_are_spare(supervise: Callable[..., Supervised], tmp_path: Path) -> None:
+    # Given two workers, of which only one can have the queue
+    rmq("topic", "create", "orders", "--queues", "1", "--store", str(tmp_path / "store"))
+    workers = supervise("obedient", "--processes", "2", "--report", "200ms")
+
+    # When the queue has an owner
+    workers.logged(r"; lag 0; spare in billing: \S+ of 2\n")
+
+    # Then the other worker is named, as in `rmq group assignment`
+    shown = rmq("group", "assignment", "billing", "--store", str(workers.root), "-o", "jsonl")
+    rows = [row for row in map(json.loads, shown.splitlines()) if row["topic"] == "orders"]
+    (spare,) = [row["client_id"] for row in rows if not row["queue_ids"]]
+    assert f"spare in billing: {spare} of 2" in workers.log
 
 
 def test_probes_answer_whether_a_supervisor_is_alive_and_its_workers_ready(
