@@ -13,6 +13,7 @@ A handler asks for another pause, which may be longer, with::
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.consumer_config import ConsumerConfig
@@ -50,9 +51,7 @@ class Suspension:
         """
         died = messages[0].delivery_attempt - 1
         if died > self._policy.max_retries:
-            text = "its process died, or lost the queue, while it handled the message"
-            failure = Failure(attempt=died, error=DEATH, text=text, worker=self._retries.client_id)
-            if not self._bury(messages, failure):
+            if not self._bury(queue, messages, self._death(queue, messages[0], died)):
                 return Hold(self._pause_s, messages)
             self._count_failed(queue, len(messages))
             return Disposition.BURIED
@@ -73,7 +72,7 @@ class Suspension:
         asked = isinstance(error, Suspend)
         if self._policy.outcome(attempt, None if asked or _is_cancelled(error) else error) is Outcome.DEAD_LETTER:
             failure = Failure.raised(error, attempt, self._retries.client_id)
-            if self._bury(messages, failure):
+            if self._bury(queue, messages, failure):
                 return Disposition.BURIED
         pause_s = max(error.seconds, _SHORTEST_S) if isinstance(error, Suspend) else self._pause_s
         _log.log(
@@ -86,17 +85,25 @@ class Suspension:
         )  # fmt: skip
         return _again(pause_s, messages)
 
+    def _death(self, queue: ProcessQueue, message: ReceivedMessage, attempt: int) -> Failure:
+        """Return the last attempt, which ended in a death, with what is known of it."""
+        if deaths := [each for each in _deaths(queue, message) if each.attempt >= attempt]:
+            return replace(deaths[-1], attempt=attempt)
+        text = "its process died, or lost the queue, while it handled the message"
+        return Failure(attempt=attempt, error=DEATH, text=text, worker=self._retries.client_id)
+
     def _count_failed(self, queue: ProcessQueue, attempts: int) -> None:
         """Count attempts before their messages are given back: what failed is never less than the dead letters."""
         queue.grant.count_failed(attempts)
         self._counters.add(failed=attempts)
 
-    def _bury(self, messages: list[ReceivedMessage], failure: Failure) -> bool:
+    def _bury(self, queue: ProcessQueue, messages: list[ReceivedMessage], failure: Failure) -> bool:
         """Store the dead letters. False when they cannot be stored: the messages are held, so no message is lost."""
         try:
             for message in messages:
                 steps = begun_steps(message)
-                self._retries.dead_letter(message, failure, marks=None if steps is None else steps.count())
+                before = (each for each in _deaths(queue, message) if each.attempt < failure.attempt)
+                self._retries.dead_letter(message, failure, *before, marks=None if steps is None else steps.count())
         except (QueueError, OSError, MemoryError) as error:
             _log.error("group %s: a dead letter cannot be stored, trying again: %s", self._group, error)
             return False
@@ -107,6 +114,11 @@ class Suspension:
             failure.attempt, failure.error, failure.text, extra=fields_of(message, self._group),
         )  # fmt: skip
         return True
+
+
+def _deaths(queue: ProcessQueue, message: ReceivedMessage) -> list[Failure]:
+    """Return the deaths of processes that handled a message, as far as they are known, the last one last."""
+    return [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
 
 
 def _again(pause_s: float, messages: list[ReceivedMessage]) -> Hold:

@@ -9,6 +9,9 @@ a slot is free                when its thread gave it back, or its member is dea
 a message is interrupted      when a slot of a dead member names it, and it is not acknowledged
 ============================  =====================================================================================
 
+A handler that keeps the order of its queues counts attempts in the group-queue, so its slots have none, and a death
+leaves nothing here. A supervisor that ends the process for the time limit writes the attempt, for the cause of death.
+
 Nobody clears the slot of a dead member, so a reader that dies loses nothing; the slot stays taken until its message is
 finished. When several messages ran side by side, all of them are interrupted, because nobody knows which one killed the
 process.
@@ -17,7 +20,7 @@ process.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,7 +158,22 @@ def mark_overdue(state: SharedState, pid: int, limit_s: float) -> None:
     """Say of the calls that a process has run for longer than a limit that it is ended for them; before it is ended."""
     slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
     now = boottime()
-    for number in range(state.running_count):
-        fields = slots.read(number)
-        if fields["pid"] == pid and fields["attempt"] and 0 < fields["began"] < now - limit_s * 1e9:
+    found = {number: slots.read(number) for number in range(state.running_count)}
+    for number, fields in found.items():
+        if fields["pid"] == pid and 0 < fields["began"] < now - limit_s * 1e9:
+            if not fields["attempt"] and (attempt := _attempt_in_order(state, fields)):
+                # Of a message with any number of attempts, only the last mark takes a slot.
+                for other, before in found.items():
+                    if before["overdue_at"] and all(before[name] == fields[name] for name in _MESSAGE):
+                        slots.store(other, "attempt", 0)
+                slots.store(number, "attempt", attempt)
             slots.store(number, "overdue_at", now)
+
+
+_MESSAGE = ("group_queue", "queue_offset")
+
+
+def _attempt_in_order(state: SharedState, fields: Mapping[str, int]) -> int:
+    """Return the attempt of a message that holds its queue, which is counted there; 0 if it does not hold it."""
+    slot = GroupQueueSlot(state, fields["group_queue"])
+    return slot.load("held_attempts") & 0xFFFF_FFFF if slot.load("held_offset") == fields["queue_offset"] + 1 else 0

@@ -92,6 +92,27 @@ def test_a_worker_whose_handler_hangs_shows_its_stacks_and_is_replaced(supervise
     assert supervised.recorded("done hang") != pids[1]
 
 
+@pytest.mark.parametrize("kept", ["queue", "key"])
+def test_a_message_that_exceeds_the_time_limit_in_order_is_a_dead_letter_that_says_so(
+    supervise: Supervise, kept: str
+) -> None:
+    # Given a handler that keeps an order and does not return, and two attempts
+    supervised = supervise("hanging_in_order", "--processes", "1", "--time-limit", "1s")
+    store = ("--store", str(supervised.root), "-o", "json")
+    supervised.ready(1)
+    topic, group = f"by_{kept}", f"hangs_by_{kept}"
+
+    # When a message has ended two workers
+    (sent,) = json.loads(rmq("send", topic, "hang", "--sharding-key", "A-17", *store))
+    supervised.logged(rf"group {group}: 1 messages .* are dead letters after attempt 2: time limit")
+
+    # Then its dead letter and its life tell the cause of both
+    letter = json.loads(rmq("dlq", "show", group, sent["message_id"], *store))
+    told = [row["detail"] for row in json.loads(rmq("msg", "trace", sent["message_id"], *store))]
+    assert letter["failures"][-1]["error"] == "time limit"
+    assert any(detail.startswith("attempt 2: time limit: ") for detail in told)
+
+
 def test_a_worker_that_gives_no_sign_of_life_is_killed_even_if_it_cannot_take_a_signal(supervise: Supervise) -> None:
     # Given a worker that may be silent for a second
     supervised = supervise("obedient", "--processes", "1", "--beat-timeout", "1s")

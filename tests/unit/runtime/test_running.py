@@ -97,6 +97,28 @@ def test_a_call_for_which_a_supervisor_ended_the_process_is_told_and_no_other_on
     assert [each.error for each in failures] == ["time limit", "death"]
 
 
+def test_of_a_message_that_holds_its_queue_only_the_last_call_that_took_too_long_keeps_a_slot(
+    store: MessageStore, table: MemberTable
+) -> None:
+    # Given a message of a handler that keeps the order, so that the queue counts its attempts
+    worker = (overdue := store.workers()).claim("worker-1")
+    overdue.assign(worker, os.getpid())
+    told = []
+    for client_id in ("first", "second", "third"):
+        member, slot, grant, running = begun(store, table, client_id)
+        (message,) = grant.take(1, 100)
+        assert grant.begin(message)
+        running.show([message])
+
+        # When its supervisor ends its process for the time limit
+        overdue.mark_overdue(worker, 0.0)
+        end(member, slot, grant)
+
+        # Then the next owner knows the attempt and the cause, and the call before it is forgotten
+        told += [(each.begun, each.overdue_s is not None) for each in table.running.interrupted(slot)[0]]
+    assert told == [(1, True), (2, True), (3, True)]
+
+
 def test_a_thread_at_rest_and_an_acknowledged_message_are_no_deaths(store: MessageStore, table: MemberTable) -> None:
     member, slot, grant, running = begun(store, table)
     first, second, third = grant.take(3, 100)
