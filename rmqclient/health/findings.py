@@ -36,7 +36,15 @@ from rmqclient.store.observe import states
 from rmqclient.store.observe.config import settled_letters, topic_usage
 from rmqclient.store.observe.observation import Call, Observation, Queue
 from rmqclient.store.observe.reading import HOUSEKEEPER_BYTE, Reading, left_behind
-from rmqclient.store.observe.summary import RETRY_PREFIX, Group, group_of, groups_of, place_of
+from rmqclient.store.observe.summary import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    Group,
+    group_of,
+    groups_of,
+    letters_of,
+    place_of,
+)
 from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
@@ -46,7 +54,6 @@ if TYPE_CHECKING:
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
 
-DEAD_LETTER_PREFIX = "%DLQ%"
 _GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _MOST_SLOTS = 0.9
 """Share of a table in use, for a warning."""
@@ -336,27 +343,19 @@ def closed_queues(root: str, seen: Observation, limits: Limits) -> Iterator[Find
 
 def dead_letters(reading: Reading, seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look at the dead letters that were neither replayed nor purged."""
-    letters: dict[str, list[Queue]] = {}
-    for each in seen.queues:
-        if each.queue.topic.startswith(DEAD_LETTER_PREFIX):
-            letters.setdefault(each.queue.topic.removeprefix(DEAD_LETTER_PREFIX), []).append(each)
-    settled = settled_letters(reading.root) if letters else {}
-    for group, queues in sorted(letters.items()):
+    for group, letters in sorted(letters_of(seen.queues, settled_letters(reading.root)).items()):
         if limits.group not in (None, group):
             continue
-        done = settled.get(queues[0].queue.topic, set())
-        waiting = [
-            offset for each in queues for offset in range(each.min_offset, each.max_offset) if offset not in done
-        ]
-        stored_ms = reading.records.stored_ms(queues[0].queue, min(waiting)) if waiting else None
+        count = letters.waiting
+        stored_ms = reading.records.stored_ms(*letters.first) if letters.first else None
         oldest = None if stored_ms is None else (seen.wall_ms - stored_ms) / 1000
-        level = _level(len(waiting), limits.dlq_warn, limits.dlq_crit)
-        state = "1 dead letter" if len(waiting) == 1 else f"{len(waiting)} dead letters"
-        remedy = f"rmq dlq ls {group}" if waiting else ""
+        level = _level(count, limits.dlq_warn, limits.dlq_crit)
+        state = "1 dead letter" if count == 1 else f"{count} dead letters"
+        remedy = f"rmq dlq ls {group}" if count else ""
         if oldest is not None and oldest > limits.dlq_age_warn_s:
             level = max(level, WARNING)
             state += f", the oldest from {words.age(oldest)} ago goes with its log file"
-        values = (Value("dead_letters", len(waiting), limits.dlq_warn, limits.dlq_crit),)
+        values = (Value("dead_letters", count, limits.dlq_warn, limits.dlq_crit),)
         yield Finding("dlq", group, level, state, remedy, values)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rmqclient.names import DEAD_LETTER_PREFIX
 from rmqclient.store.observe.config import settled_letters
 from rmqclient.store.observe.observation import Queue
+from rmqclient.store.observe.summary import letters_of
 
 
 class DeadLetterCount:
@@ -26,15 +26,7 @@ class DeadLetterCount:
         journal = _mark_of(self._root / "config" / "deadLetters.jsonl")
         if journal != self._journal:
             self._journal, self._settled = journal, settled_letters(str(self._root))
-        found: dict[str, int] = {}
-        for each in queues:
-            topic = each.queue.topic
-            if topic.startswith(DEAD_LETTER_PREFIX):
-                span = range(each.min_offset, each.max_offset)
-                settled = sum(offset in span for offset in self._settled.get(topic, ()))
-                group = topic.removeprefix(DEAD_LETTER_PREFIX)
-                found[group] = found.get(group, 0) + len(span) - settled
-        return found
+        return {group: letters.waiting for group, letters in letters_of(queues, self._settled).items()}
 
 
 def _mark_of(journal: Path) -> tuple[int, int] | None:

@@ -18,11 +18,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.observe import states
-from rmqclient.store.observe.observation import Call, GroupQueue, Observation
+from rmqclient.store.observe.observation import Call, GroupQueue, Observation, Queue
 from rmqclient.store.runtime.rows import MemberInfo, WorkerStatus
 
 RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
 _BROADCAST = "|"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 """Its members are producers of transactions."""
@@ -104,6 +106,27 @@ def summaries(
         )
         for name in sorted({*queues_of, *members_of})
     ]
+
+
+class Letters(NamedTuple):
+    """The dead letters of one group that were neither replayed nor purged."""
+
+    waiting: int
+    first: tuple[MessageQueue, int] | None
+    """Queue and queue offset of the oldest one."""
+
+
+def letters_of(queues: Iterable[Queue], settled: Mapping[str, Collection[int]]) -> dict[str, Letters]:
+    """Return the dead letters of each group that ever had one, as ``config.settled_letters`` knows the others."""
+    found: dict[str, Letters] = {}
+    for each in queues:
+        if each.queue.topic.startswith(DEAD_LETTER_PREFIX):
+            group, done = each.queue.topic.removeprefix(DEAD_LETTER_PREFIX), settled.get(each.queue.topic, ())
+            there, before = range(each.min_offset, each.max_offset), found.get(group, Letters(0, None))
+            first = next(((each.queue, offset) for offset in there if offset not in done), None)
+            waiting = len(there) - sum(offset in there for offset in done)
+            found[group] = Letters(before.waiting + waiting, before.first or first)
+    return found
 
 
 def group_of(name: str) -> str:
