@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import DIRECTORY, with_output
 
 _TOPIC = "bench"
@@ -25,7 +25,7 @@ _TOPIC = "bench"
 )
 @click.option("--directory", "root", type=DIRECTORY, help="A new one, on the disk to try.  [default: temporary]")
 @with_output
-def bench(messages: int, size: int, root: Path | None, output: str, query: str | None) -> None:
+def bench(messages: int, size: int, root: Path | None, out: Output) -> None:
     """Send messages one by one, then hand them to a handler in this process; show the rates.
 
     The directory must not exist, and is removed. The documentation has figures of an idle machine.
@@ -34,7 +34,7 @@ def bench(messages: int, size: int, root: Path | None, output: str, query: str |
         raise click.UsageError(f"{root} exists: name a new directory, which is removed at the end")
     with tempfile.TemporaryDirectory(dir=None if root is None else root.parent) as directory:
         rows = measured(Path(directory) / "store", messages, bytes(size))
-    write(rows, output=output, query=query)
+    out.write(rows)
 
 
 def measured(root: Path, messages: int, body: bytes) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import click
 
 from rmqclient.workers.commands import check
 from rmqclient.workers.commands.check import Option
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output
 from rmqclient.workers.console.settings import Settings, load
 from rmqclient.workers.console.tree import leaves, long_name, options_of, variables
@@ -20,7 +20,7 @@ from rmqclient.workers.console.tree import leaves, long_name, options_of, variab
 @click.option("--all", "everything", is_flag=True, help="Include options with their default.")
 @with_output
 @click.pass_context
-def config(context: click.Context, words: tuple[str, ...], everything: bool, output: str, query: str | None) -> None:
+def config(context: click.Context, words: tuple[str, ...], everything: bool, out: Output) -> None:
     """Show the options that a variable or the settings file gives, with their origin; of COMMAND alone, if given.
 
     In order of precedence: command line, variable, settings file, default. The file is that of --config or
@@ -37,7 +37,7 @@ def config(context: click.Context, words: tuple[str, ...], everything: bool, out
         if (row := _row(path, option, settings)) and (everything or row["origin"] != "default")
     ]
     nothing = "every option has its default; `rmq config --all` shows them"
-    write(rows, output=output, query=query, nothing=nothing)
+    out.write(rows, nothing=nothing)
 
 
 def _options(path: tuple[str, ...], command: click.Command) -> list[Option]:

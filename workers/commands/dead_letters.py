@@ -13,7 +13,7 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_backend
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -64,9 +64,7 @@ def dlq() -> None:
 @_with_selection
 @with_store
 @with_output
-def dlq_ls(
-    group_name: str | None, root: Path | str, output: str, query: str | None, limit: int | None, **chosen: Any
-) -> None:
+def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | None, **chosen: Any) -> None:
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
     from rmqclient.admin import Admin
     from rmqclient.failures import dead_letters
@@ -81,7 +79,7 @@ def dlq_ls(
             known = {each.group for each in dead_letters.groups(backend)}
             if group_name not in known | {info.group for info in Admin(backend).groups()}:
                 raise unknown("group", group_name, known)
-    write(rows, output=output, query=query, nothing="no dead letters")
+    out.write(rows, nothing="no dead letters")
 
 
 @dlq.command("show")
@@ -89,7 +87,7 @@ def dlq_ls(
 @click.argument("message_id", metavar="ID")
 @with_store
 @with_output
-def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, query: str | None) -> None:
+def dlq_show(group_name: str, message_id: str, root: Path | str, out: Output) -> None:
     """Show a dead letter with its history: time, place and traceback of each failure."""
     from rmqclient.failures import dead_letters
 
@@ -98,11 +96,11 @@ def dlq_show(group_name: str, message_id: str, root: Path | str, output: str, qu
         *_, letter = [None, *dead_letters.select(backend, group_name, selection)]
     if letter is None:
         raise click.ClickException(f"group {group_name} has no dead letter with the id {message_id}")
-    if output == "table" and query is None:
+    if out.is_for_people:
         for line in status.dead_letter_lines(letter):
             click.echo(line)
     else:
-        write(status.dead_letter_detail(letter), output=output, query=query)
+        out.write(status.dead_letter_detail(letter))
 
 
 @dlq.command("export")
@@ -138,14 +136,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
 @with_store
 @with_output
 def dlq_replay(
-    group_name: str,
-    rate: float | None,
-    dry_run: bool,
-    root: Path | str,
-    output: str,
-    query: str | None,
-    limit: int | None,
-    **chosen: Any,
+    group_name: str, rate: float | None, dry_run: bool, root: Path | str, out: Output, limit: int | None, **chosen: Any
 ) -> None:
     """Send dead letters of GROUP to the topics where they failed, each once unless --again is given.
 
@@ -166,7 +157,7 @@ def dlq_replay(
                     letters.append(letter)
             except LettersRejected as error:
                 rejected = str(error)
-    _report(letters, "would be replayed" if dry_run else "replayed", output, query)
+    _report(letters, "would be replayed" if dry_run else "replayed", out)
     if rejected:
         raise click.ClickException(rejected)
 
@@ -179,14 +170,7 @@ def dlq_replay(
 @with_store
 @with_output
 def dlq_purge(
-    group_name: str,
-    dry_run: bool,
-    yes: bool,
-    root: Path | str,
-    output: str,
-    query: str | None,
-    limit: int | None,
-    **chosen: Any,
+    group_name: str, dry_run: bool, yes: bool, root: Path | str, out: Output, limit: int | None, **chosen: Any
 ) -> None:
     """Set dead letters of GROUP aside: later commands skip them unless --again is given.
 
@@ -199,11 +183,11 @@ def dlq_purge(
         if not dry_run and letters:
             confirm(f"put {_count_of(len(letters))} of {group_name} aside?", yes=yes)
             letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
-    _report(letters, "would be purged" if dry_run else "purged", output, query)
+    _report(letters, "would be purged" if dry_run else "purged", out)
 
 
-def _report(letters: list[DeadLetter], what: str, output: str, query: str | None) -> None:
-    write([status.dead_letter_row(each) for each in letters], output=output, query=query)
+def _report(letters: list[DeadLetter], what: str, out: Output) -> None:
+    out.write([status.dead_letter_row(each) for each in letters])
     click.echo(f"{_count_of(len(letters))} {what}", err=True)
 
 

@@ -22,7 +22,7 @@ from rmqclient.place import scheme_of, shown
 from rmqclient.workers.commands import check
 from rmqclient.workers.commands.advice import Line, application, clock
 from rmqclient.workers.console import environment
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import leaves, options_of, variables
 from rmqclient.workers.exit_codes import ExitCode
@@ -53,13 +53,7 @@ _LEAST_MAPS = 65_530
 @with_output
 @click.pass_context
 def doctor(
-    context: click.Context,
-    bundle: Path | None,
-    with_bodies: bool,
-    target: str | None,
-    root: Path | str,
-    output: str,
-    query: str | None,
+    context: click.Context, bundle: Path | None, with_bodies: bool, target: str | None, root: Path | str, out: Output
 ) -> None:
     """Check this host and the store for possible problems: ok, warn or bad, and what to do. Changes nothing.
 
@@ -75,7 +69,7 @@ def doctor(
     found = [*_directory(Path(root)), *_health(Path(root), app, limits), *_invariants(Path(root))]
     lines = [*_host(), *_variables(top.command), *found]
     rows = [line._asdict() for line in lines]
-    write(rows, output=output, query=query)
+    out.write(rows)
     if bundle is not None:
         write_bundle(bundle, Path(root), rows, limits, with_bodies=with_bodies)
         click.echo(f"{bundle}: written{'' if with_bodies else ', without bodies and keys'}", err=True)

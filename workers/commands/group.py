@@ -15,7 +15,7 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_admin
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import position, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -41,47 +41,47 @@ def group() -> None:
 @group.command("ls")
 @with_store
 @with_output
-def group_ls(root: Path | str, output: str, query: str | None) -> None:
+def group_ls(root: Path | str, out: Output) -> None:
     """All groups with their topics, members and lag."""
     with opened_admin(root) as admin:
         rows = [status.group_row(info) for info in admin.groups()]
     nothing = "no groups yet: a group is there when `rmq run`, or another consumer, has joined it"
-    write(rows, output=output, query=query, nothing=nothing)
+    out.write(rows, nothing=nothing)
 
 
 @group.command("lag")
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_lag(group_name: str, root: Path | str, output: str, query: str | None) -> None:
+def group_lag(group_name: str, root: Path | str, out: Output) -> None:
     """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member it ever had.
 
     A state is running, paused, no owner, or why the owner takes nothing at the moment, such as "flow control: span".
     """
     with opened_admin(root) as admin:
         found = admin.lag(group_name) or _nothing_of(admin, group_name)
-    write([status.row_of(lag) for lag in found], output=output, query=query)
+    out.write([status.row_of(lag) for lag in found])
 
 
 @group.command("info")
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_info(group_name: str, root: Path | str, output: str, query: str | None) -> None:
+def group_info(group_name: str, root: Path | str, out: Output) -> None:
     """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and their lag.
 
     Members that subscribe to different messages of a topic are listed on separate lines.
     """
     with opened_admin(root) as admin:
         found = admin.subscriptions(group_name) or _nothing_of(admin, group_name)
-    write([status.row_of(each) for each in found], output=output, query=query)
+    out.write([status.row_of(each) for each in found])
 
 
 @group.command("assignment")
 @click.argument("group_name", metavar="GROUP")
 @with_store
 @with_output
-def group_assignment(group_name: str, root: Path | str, output: str, query: str | None) -> None:
+def group_assignment(group_name: str, root: Path | str, out: Output) -> None:
     """Show the queues of each member of GROUP, a line for each member.
 
     A spare has no queue. Queues without an owner are on a separate line. The table omits retry topics.
@@ -89,7 +89,7 @@ def group_assignment(group_name: str, root: Path | str, output: str, query: str 
     with opened_admin(root) as admin:
         found = admin.assignment(group_name) or _nothing_of(admin, group_name)
     own = [each for each in found if each.topic != f"%RETRY%{group_name}"]
-    write([_row(each) for each in found], output=output, query=query, rows=[_line(each, own) for each in own])
+    out.write([_row(each) for each in found], rows=[_line(each, own) for each in own])
 
 
 @group.command("seek")
@@ -118,8 +118,7 @@ def group_seek(
     dry_run: bool,
     yes: bool,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
 ) -> None:
     """Move GROUP to another position in the queues of TOPIC, to deliver messages again or to skip some.
 
@@ -141,7 +140,7 @@ def group_seek(
             return admin.seek(group_name, topic_name, to, queue_id=queue_id, dry_run=dry_run)  # type: ignore[arg-type]
 
         places = {} if file is None else places_in(file)
-        _moved(move, group_name, dry_run, yes, output, query)
+        _moved(move, group_name, dry_run, yes, out)
 
 
 @group.command("clone")
@@ -153,14 +152,7 @@ def group_seek(
 @with_store
 @with_output
 def group_clone(
-    source: str,
-    target: str,
-    topic_name: str | None,
-    dry_run: bool,
-    yes: bool,
-    root: Path | str,
-    output: str,
-    query: str | None,
+    source: str, target: str, topic_name: str | None, dry_run: bool, yes: bool, root: Path | str, out: Output
 ) -> None:
     """Move the group TO to the offsets of the group FROM. TO also gets the messages that FROM finished out of order."""
     with opened_admin(root) as admin:
@@ -168,7 +160,7 @@ def group_clone(
         def move(*, dry_run: bool) -> list[SeekInfo]:
             return admin.clone(source, target, topic=topic_name, dry_run=dry_run)
 
-        _moved(move, target, dry_run, yes, output, query)
+        _moved(move, target, dry_run, yes, out)
 
 
 @group.command("rm")
@@ -177,7 +169,7 @@ def group_clone(
 @with_yes
 @with_store
 @with_output
-def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output: str, query: str | None) -> None:
+def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, out: Output) -> None:
     """Remove GROUP, which must have no members: its offsets, its settings, its waiting retries.
 
     Prints its offsets, in lines that `group seek --to-file` reads. Messages and dead letters stay. A consumer that
@@ -191,19 +183,17 @@ def group_rm(group_name: str, dry_run: bool, yes: bool, root: Path | str, output
             admin.remove_group(group_name)
             if admin.lag(group_name):
                 click.echo(f"{group_name}: the server has kept its offsets", err=True)
-    write([status.row_of(lag) for lag in stood], output=output, query=query)
+    out.write([status.row_of(lag) for lag in stood])
 
 
-def _moved(
-    move: Callable[..., list[SeekInfo]], group_name: str, dry_run: bool, yes: bool, output: str, query: str | None
-) -> None:
+def _moved(move: Callable[..., list[SeekInfo]], group_name: str, dry_run: bool, yes: bool, out: Output) -> None:
     moved = move(dry_run=True)
     if not dry_run:
         again = sum(max(0, (each.from_offset or 0) - each.to_offset) for each in moved)
         skipped = sum(max(0, each.to_offset - (each.from_offset or 0)) for each in moved)
         confirm(f"move {group_name} in {len(moved)} queues: {again} messages again, {skipped} skipped. Go on?", yes=yes)
         moved = move(dry_run=False)
-    write([status.row_of(info) for info in moved], output=output, query=query)
+    out.write([status.row_of(info) for info in moved])
 
 
 def places_in(lines: Iterable[str]) -> dict[tuple[str, int], int]:
@@ -245,13 +235,11 @@ def _nothing_of(admin: Admin, group_name: str) -> NoReturn:
 @_with_queue
 @with_store
 @with_output
-def group_pause(
-    group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, output: str, query: str | None
-) -> None:
+def group_pause(group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, out: Output) -> None:
     """Stop GROUP from taking messages of TOPIC, or of every topic that it ever consumed, until it is resumed."""
     from rmqclient.admin import Admin
 
-    _set_paused(Admin.pause, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.pause, group_name, topic_name, queue_id, root, out)
 
 
 @group.command("resume")
@@ -260,13 +248,11 @@ def group_pause(
 @_with_queue
 @with_store
 @with_output
-def group_resume(
-    group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, output: str, query: str | None
-) -> None:
+def group_resume(group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, out: Output) -> None:
     """Let GROUP take messages again."""
     from rmqclient.admin import Admin
 
-    _set_paused(Admin.resume, group_name, topic_name, queue_id, root, output, query)
+    _set_paused(Admin.resume, group_name, topic_name, queue_id, root, out)
 
 
 def _set_paused(
@@ -275,8 +261,7 @@ def _set_paused(
     topic_name: str | None,
     queue_id: int | None,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
 ) -> None:
 
     if queue_id is not None and topic_name is None:
@@ -284,7 +269,7 @@ def _set_paused(
 
     with opened_admin(root) as admin:
         changed = change(admin, group_name, topic_name, queue_id=queue_id)
-        write([status.row_of(lag) for lag in changed], output=output, query=query)
+        out.write([status.row_of(lag) for lag in changed])
 
 
 def _row(assigned: MemberAssignment) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend, opened_reader
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -36,17 +36,17 @@ _with_topic = click.option("--topic", "topic_name", help="Look only there.  [def
 @_with_topic
 @with_store
 @with_output
-def message_get(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
+def message_get(message_id: str, topic_name: str | None, root: Path | str, out: Output) -> None:
     """Show the message with ID, as its sender got it, or RocketMQ's offset message id; or the one at QUEUE:OFFSET.
 
     A position such as 2:7731 needs --topic.
     """
     with opened_backend(root) as backend:
         found = _found(backend, message_id, topic_name)
-    if output == "table" and query is None:
+    if out.is_for_people:
         click.echo("\n".join(status.message_page(found)))
     else:
-        write(status.message_row(found), output=output, query=query)
+        out.write(status.message_row(found))
 
 
 @message.command("trace")
@@ -54,7 +54,7 @@ def message_get(message_id: str, topic_name: str | None, root: Path | str, outpu
 @_with_topic
 @with_store
 @with_output
-def message_trace(message_id: str, topic_name: str | None, root: Path | str, output: str, query: str | None) -> None:
+def message_trace(message_id: str, topic_name: str | None, root: Path | str, out: Output) -> None:
     """Show the history of a message: sent, stored, failures, retries and dead letters, and the progress of groups."""
     from rmqclient.admin.life import life_of
 
@@ -69,7 +69,7 @@ def message_trace(message_id: str, topic_name: str | None, root: Path | str, out
         }
         for step in steps
     ]
-    write(rows, output=output, query=query)
+    out.write(rows)
 
 
 @message.command("signal")
@@ -97,7 +97,7 @@ def message_signal(message_id: str, name: str, payload: str, group: str, root: P
 @message.command("decode")
 @click.argument("message_id", metavar="ID")
 @with_output
-def message_decode(message_id: str, output: str, query: str | None) -> None:
+def message_decode(message_id: str, out: Output) -> None:
     """Decode ID without a store: process and address of the sender, or broker and position in its log.
 
     Both kinds of ids have 32 digits, so both readings are shown; use the one that fits where the id came from.
@@ -108,7 +108,7 @@ def message_decode(message_id: str, output: str, query: str | None) -> None:
         rows = readings(message_id)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    write(rows, output=output, query=query)
+    out.write(rows)
 
 
 def _found(backend: Backend, message_id: str, topic_name: str | None) -> ReceivedMessage:
@@ -145,22 +145,15 @@ def _found(backend: Backend, message_id: str, topic_name: str | None) -> Receive
 @with_store
 @with_output
 def message_find(
-    topic_name: str,
-    key: str,
-    since: int | None,
-    until: int | None,
-    limit: int,
-    root: Path | str,
-    output: str,
-    query: str | None,
+    topic_name: str, key: str, since: int | None, until: int | None, limit: int, root: Path | str, out: Output
 ) -> None:
     """Show the messages of TOPIC with KEY, the newest first."""
     with opened_reader(root) as reader:
         found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
     if not found:
         click.echo(f"no message of {topic_name} has the key {key} in that time", err=True)
-    if output == "table" and query is None:
+    if out.is_for_people:
         for each in found:
             click.echo(status.message_line(each))
     else:
-        write([status.message_row(each) for each in found], output=output, query=query)
+        out.write([status.message_row(each) for each in found])

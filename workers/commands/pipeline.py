@@ -20,7 +20,6 @@ import click
 
 from rmqclient.place import located, shown
 from rmqclient.workers.console.opening import one_line
-from rmqclient.workers.console.output import write
 from rmqclient.workers.console.parameters import DIRECTORY, duration, moment, name_and_value, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -48,7 +47,7 @@ def size(text: str) -> int:
     return int(number) * _SIZES[unit]
 
 
-def _with_spark(command: Command) -> Command:
+def _with_spark(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every pipeline: the store, the session, the output and options of the source."""
     master = click.option("--master", help="Where Spark runs.  [default: local[*], or what spark-submit says]")
     conf = click.option("--conf", type=name_and_value, multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
@@ -411,7 +410,7 @@ def _reason(error: Exception) -> str:
 
 def _write(data: list[dict[str, Any]] | dict[str, Any], common: dict[str, Any], rows: Any = None) -> None:
     shown = None if rows is None else _readable(rows)
-    write(_readable(data), output=common["output"], query=common["query"], rows=shown)
+    common["out"].write(_readable(data), rows=shown)
 
 
 def _readable(data: Any) -> Any:

@@ -16,7 +16,7 @@ import click
 
 from rmqclient.workers.console.asking import confirm, with_yes
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import DIRECTORY, with_log_options, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import EXPLAINED
@@ -77,7 +77,7 @@ def follow(primary: str, root: Path, broker: str | None, ack: str, log_level: st
 @replica.command("status")
 @with_store
 @with_output
-def show(root: Path | str, output: str, query: str | None) -> None:
+def show(root: Path | str, out: Output) -> None:
     """Show the state of a store: what it has, what a replica lacks, its epoch, and when it last heard its primary.
 
     For a store that others follow: what sends wait for, and what replicas have.
@@ -98,7 +98,7 @@ def show(root: Path | str, output: str, query: str | None) -> None:
             {"what": f"replica {each.address}", "value": _told(each)}
             for each in (followed.replicas if followed else ())
         ]
-        write([shown], output=output, query=query, rows=rows)
+        out.write([shown], rows=rows)
 
 
 @replica.command("promote")
@@ -106,7 +106,7 @@ def show(root: Path | str, output: str, query: str | None) -> None:
 @click.option("--force", is_flag=True, help="Even if bytes are missing, or the primary was heard recently.")
 @with_yes
 @with_output
-def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | None) -> None:
+def promote(root: Path | str, force: bool, yes: bool, out: Output) -> None:
     """Make the replica a primary, permanently, when the host of its primary is lost.
 
     `rmq replica follow` must have ended. On a terminal it says what is missing, and asks.
@@ -120,7 +120,7 @@ def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | 
     with opening(root, lambda: contextlib.nullcontext(promotion.promotable(directory, force=force))) as before:
         confirm(f"{_lost_by_promotion(before)}. Make {directory} a primary, for good?", yes=yes)
     with opening(root, lambda: contextlib.nullcontext(promotion.promote(directory, force=force))) as found:
-        write([asdict(found)], output=output, query=query)
+        out.write([asdict(found)])
 
 
 @replica.command("rejoin")
@@ -129,7 +129,7 @@ def promote(root: Path | str, force: bool, yes: bool, output: str, query: str | 
 @click.option("--broker", metavar="HOST:PORT", help="Where the primary answers requests.  [default: the port before]")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_output
-def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output: str, query: str | None) -> None:
+def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, out: Output) -> None:
     """Make a store that was a primary a replica of the one that took its place, at HOST:PORT.
 
     Shows what only this store has: bytes, messages, and the seconds in which they were sent. These bytes are saved in a
@@ -139,7 +139,7 @@ def rejoin(primary: str, root: Path | str, broker: str | None, yes: bool, output
 
     directory = _directory(root)
     with opening(root, lambda: contextlib.nullcontext(_looked(directory, primary))) as found:
-        write([asdict(found)], output=output, query=query)
+        out.write([asdict(found)])
     what = f"{found.cut_messages} messages ({found.cut_bytes} bytes) that only {directory} has"
     if not yes:
         click.confirm(f"Put aside {what}, and follow {primary}?", abort=True, err=True)

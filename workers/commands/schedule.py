@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console.opening import opened_store
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import ExitCode
@@ -33,7 +33,7 @@ def schedule() -> None:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @with_store
 @with_output
-def schedule_ls(topic_name: str | None, limit: int, root: Path | str, output: str, query: str | None) -> None:
+def schedule_ls(topic_name: str | None, limit: int, root: Path | str, out: Output) -> None:
     """List the messages that wait for their time, the next one first. Messages with a delay level are not listed."""
     from rmqclient.schedules import waiting
 
@@ -41,14 +41,14 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path | str, output: st
     with opened_store(root, "messages that wait for a time") as store:
         rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
     nothing = "no message waits for its time; those with a delay level are not listed"
-    write(rows, output=output, query=query, nothing=nothing)
+    out.write(rows, nothing=nothing)
 
 
 @schedule.command("cancel")
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
+def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Cancel the messages with these IDs: they are never delivered.
 
     All IDs are tried. The exit code is 1 if any of the messages was not waiting.
@@ -58,7 +58,7 @@ def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, output: str,
     with opened_store(root, "messages that wait for a time") as store:
         found = {message_id: waiting.cancel(store, message_id) for message_id in message_ids}
     rows = [{"message_id": each, "state": "cancelled" if done else "not waiting"} for each, done in found.items()]
-    write(rows, output=output, query=query)
+    out.write(rows)
     if not all(found.values()):
         click.get_current_context().exit(ExitCode.FAILED)
 
@@ -66,12 +66,12 @@ def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, output: str,
 @schedule.command("crons")
 @click.argument("target")
 @with_output
-def schedule_crons(target: str, output: str, query: str | None) -> None:
+def schedule_crons(target: str, out: Output) -> None:
     """List the schedules of TARGET, as `rmq run` takes it, with their next times."""
     from rmqclient.workers.loading import load_app
 
     now = datetime.datetime.now(datetime.UTC)
-    write([_cron_row(each, now) for each in load_app(target).crons], output=output, query=query)
+    out.write([_cron_row(each, now) for each in load_app(target).crons])
 
 
 def _waiting_row(pending: Pending, now_ms: int) -> dict[str, Any]:

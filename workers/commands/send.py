@@ -16,7 +16,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import duration, name_and_value, with_output, with_store
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def send(
     delay: float | None,
     count: int,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
     **parts: Any,
 ) -> None:
     """Send BODY to TOPIC, or with - standard input. The store is made if it does not exist.
@@ -111,7 +110,7 @@ def send(
             rows = [status.sent_row(result) for result in sent(producer)]
         else:
             rows = [{"topic": topic_name, "sent": sum(1 for _ in sent(producer))}]
-    write(rows, output=output, query=query)
+    out.write(rows)
     if given is not None and given.aside:
         raise click.ClickException(f"not sent: {'line' if len(given.aside) == 1 else 'lines'} {given.aside_in_words}")
 

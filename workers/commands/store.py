@@ -16,7 +16,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, opened_admin, opening
-from rmqclient.workers.console.output import to_json, write
+from rmqclient.workers.console.output import Output, to_json
 from rmqclient.workers.console.parameters import DIRECTORY, StoreArgument, name_and_value, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.exit_codes import ExitCode
@@ -128,13 +128,13 @@ def store_broker_conf(root: Path) -> None:
 @click.option("--reserved-hours", type=click.IntRange(min=1), help="Age of files to remove.  [default: 72]")
 @with_store
 @with_output
-def store_clean(reserved_hours: int | None, root: Path, output: str, query: str | None) -> None:
+def store_clean(reserved_hours: int | None, root: Path, out: Output) -> None:
     """Remove the files whose messages are all older than the reserved time, consumed or not.
 
     The age is measured by the wall clock: check the clock first. The newest file is always kept.
     """
     with opened_admin(root) as admin:
-        write(status.row_of(admin.clean(reserved_hours)), output=output, query=query)
+        out.write(status.row_of(admin.clean(reserved_hours)))
 
 
 @store.command("archive")
@@ -152,7 +152,7 @@ def store_clean(reserved_hours: int | None, root: Path, output: str, query: str 
 @with_output
 @click.pass_context
 def store_archive(
-    context: click.Context, url: str, options: tuple[tuple[str, str], ...], root: Path, output: str, query: str | None
+    context: click.Context, url: str, options: tuple[tuple[str, str], ...], root: Path, out: Output
 ) -> None:
     """Upload the files of the store that no longer change and that the archive does not have.
 
@@ -169,7 +169,7 @@ def store_archive(
         report = archive(root, url, dict(options), progress=_tell)
     except (StoreUnusable, ConfigMismatch) as error:
         raise StoreCannotBeOpened(f"cannot open the store {root}: {one_line(error)}") from error
-    write(archived_row(report), output=output, query=query)
+    out.write(archived_row(report))
     for lost in report.lost:
         click.echo(
             f"rmq: bytes {lost.start} to {lost.stop} of the log were removed before they were archived", err=True

@@ -13,7 +13,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
-from rmqclient.workers.console.output import to_json, write
+from rmqclient.workers.console.output import Output, to_json
 from rmqclient.workers.console.parameters import with_output, with_store
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
 @with_store
 @with_output
-def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
+def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Show the last value of each key of TOPIC, sorted by key. A message with an empty body has deleted its key.
 
     A JSON value is printed as JSON, other text as text, and other bytes as base64 under value_base64.
@@ -37,9 +37,9 @@ def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, output
         backend.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
         with Table(backend, topic_name) as table:
             rows = _rows(table, keys)
-    if output == "table" and query is None:
+    if out.is_for_people:
         rows = [{"key": row["key"], "value": _printed(row)} for row in rows]
-    write(rows, output=output, query=query)
+    out.write(rows)
 
 
 def _rows(table: Table, keys: Sequence[str]) -> list[dict[str, Any]]:

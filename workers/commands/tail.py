@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, start, with_output, with_store
 
 if TYPE_CHECKING:
@@ -71,14 +71,13 @@ def tail(
     expression: str | None,
     form: str | None,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
 ) -> None:
     """Print the messages of each TOPIC, one per line. Joins no group and changes no offset.
 
     TOPIC may be a regular expression between slashes, such as /orders-.*/, which stands for the topics that exist now.
     """
-    if output == "json" and follow and limit is None and until is None:
+    if out.form == "json" and follow and limit is None and until is None:
         raise click.UsageError("a JSON document has an end: use -o jsonl, --limit, or --no-follow")
     given = {name for name in ("form", "output", "query") if _is_given(name)}
     if "form" in given and len(given) > 1:
@@ -92,26 +91,24 @@ def tail(
         found: Iterable[ReceivedMessage] = Reader(backend).tail(*topics, start=begin, follow=follow)
         found = _until(found, until)
         found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each))
-        _print(islice(found, limit), len(topics) > 1, form, output, query)
+        _print(islice(found, limit), len(topics) > 1, form, out)
 
 
 def _is_given(name: str) -> bool:
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _print(
-    messages: Iterable[ReceivedMessage], several: bool, form: str | None, output: str, query: str | None
-) -> None:
-    if output in ("json", "yaml", "csv"):
-        write([status.message_row(each) for each in messages], output=output, query=query)
+def _print(messages: Iterable[ReceivedMessage], several: bool, form: str | None, out: Output) -> None:
+    if out.form in ("json", "yaml", "csv"):
+        out.write([status.message_row(each) for each in messages])
         return
     for each in messages:
         if form is not None:
             click.echo(formatted(form, status.message_row(each)), nl=False)
-        elif output == "table" and query is None:
+        elif out.is_for_people:
             click.echo(f"{each.topic} {status.message_line(each)}" if several else status.message_line(each))
         else:
-            write(status.message_row(each), output=output, query=query)
+            out.write(status.message_row(each))
 
 
 def formatted(form: str, row: Any) -> str:

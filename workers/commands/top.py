@@ -23,7 +23,7 @@ import click
 
 from rmqclient.workers.commands.frame import SORTS, lines_of, rows_of, sorted_by
 from rmqclient.workers.console.opening import StoreCannotBeOpened
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import duration, with_output, with_store
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def top(
     wanted: str,
     message_age: float,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
 ) -> None:
     """Show rates, lag and states of groups, and what each worker runs, until q is pressed.
 
@@ -75,10 +74,10 @@ def top(
             view.look()
     except (QueueError, OSError) as error:
         raise StoreCannotBeOpened(str(error)) from error
-    if output == "table" and query is None:
+    if out.is_for_people:
         click.echo("\n".join(view.lines(_size())))
     else:
-        write(view.rows(), output=output, query=query)
+        out.write(view.rows())
 
 
 class View:

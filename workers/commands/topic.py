@@ -12,7 +12,7 @@ from rmqclient.workers.commands.table import topic_table
 from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, with_yes
 from rmqclient.workers.console.opening import opened_admin
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -28,22 +28,22 @@ def topic() -> None:
 @topic.command("ls")
 @with_store
 @with_output
-def topic_ls(root: Path | str, output: str, query: str | None) -> None:
+def topic_ls(root: Path | str, out: Output) -> None:
     """List all topics with their numbers of queues and messages."""
     with opened_admin(root) as admin:
         rows = [status.topic_row(info) for info in admin.topics()]
-    write(rows, output=output, query=query, nothing="no topics yet: a topic is made by its first message")
+    out.write(rows, nothing="no topics yet: a topic is made by its first message")
 
 
 @topic.command("info")
 @click.argument("topic_name", metavar="TOPIC")
 @with_store
 @with_output
-def topic_info(topic_name: str, root: Path | str, output: str, query: str | None) -> None:
+def topic_info(topic_name: str, root: Path | str, out: Output) -> None:
     """Show the queues of TOPIC and their offsets."""
     with opened_admin(root) as admin:
         info = admin.topic(topic_name)
-        write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+        out.write(status.topic_detail(info), rows=status.queue_rows(info))
 
 
 @topic.command("create")
@@ -57,19 +57,14 @@ def topic_info(topic_name: str, root: Path | str, output: str, query: str | None
 @with_store
 @with_output
 def topic_create(
-    topic_names: tuple[str, ...],
-    queues: int | None,
-    cleanup_policy: str | None,
-    root: Path | str,
-    output: str,
-    query: str | None,
+    topic_names: tuple[str, ...], queues: int | None, cleanup_policy: str | None, root: Path | str, out: Output
 ) -> None:
     """Create each TOPIC, and the store if it does not exist. An existing topic is not changed."""
     with opened_admin(root, create=True) as admin:
         made = [admin.create_topic(name, queues or 4, cleanup_policy) for name in topic_names]
     details = [status.topic_detail(info) for info in made]
     rows = status.queue_rows(made[0]) if len(made) == 1 else [status.topic_row(info) for info in made]
-    write(details[0] if len(made) == 1 else details, output=output, query=query, rows=rows)
+    out.write(details[0] if len(made) == 1 else details, rows=rows)
     for info in made:
         _check_count(info, queues)
 
@@ -105,8 +100,7 @@ def topic_update(
     read_queues: int | None,
     perm: Literal["rw", "r", "w", "none"] | None,
     root: Path | str,
-    output: str,
-    query: str | None,
+    out: Output,
 ) -> None:
     """Change how many queues of TOPIC are written and read. Running producers and consumers follow at once.
 
@@ -120,7 +114,7 @@ def topic_update(
             info = admin.update_topic(topic_name, queues, write_queues=write_queues, read_queues=read_queues, perm=perm)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
-    write(status.topic_detail(info), output=output, query=query, rows=status.queue_rows(info))
+    out.write(status.topic_detail(info), rows=status.queue_rows(info))
 
 
 @topic.command("rm")

@@ -11,7 +11,7 @@ import click
 
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -29,34 +29,34 @@ def tx() -> None:
 @click.option("--topic", help="Only transactions for this topic.")
 @with_store
 @with_output
-def tx_ls(group: str | None, topic: str | None, root: Path | str, output: str, query: str | None) -> None:
+def tx_ls(group: str | None, topic: str | None, root: Path | str, out: Output) -> None:
     """List undecided transactions: the abandoned ones, which only you can decide; then those still being checked."""
     from rmqclient.sending import transactions
 
     with opened_backend(root) as backend:
         rows = [_row(each) for each in transactions.select(backend, group=group, topic=topic)]
-    write(rows, output=output, query=query, nothing="no undecided transactions")
+    out.write(rows, nothing="no undecided transactions")
 
 
 @tx.command("commit")
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def tx_commit(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
+def tx_commit(message_ids: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Send the messages with these IDs to their handlers."""
-    _decide(message_ids, root, output, query, commit=True)
+    _decide(message_ids, root, out, commit=True)
 
 
 @tx.command("rollback")
 @click.argument("message_ids", metavar="ID...", nargs=-1, required=True)
 @with_store
 @with_output
-def tx_rollback(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None) -> None:
+def tx_rollback(message_ids: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Drop the messages with these IDs: they are never delivered."""
-    _decide(message_ids, root, output, query, commit=False)
+    _decide(message_ids, root, out, commit=False)
 
 
-def _decide(message_ids: tuple[str, ...], root: Path | str, output: str, query: str | None, *, commit: bool) -> None:
+def _decide(message_ids: tuple[str, ...], root: Path | str, out: Output, *, commit: bool) -> None:
     from rmqclient.sending import transactions
 
     decided = []
@@ -68,7 +68,7 @@ def _decide(message_ids: tuple[str, ...], root: Path | str, output: str, query: 
         for message_id in dict.fromkeys(message_ids):
             transactions.decide(backend, known[message_id], commit=commit)
             decided.append(_row(known[message_id]) | {"state": "committed" if commit else "rolled back"})
-    write(decided, output=output, query=query)
+    out.write(decided)
 
 
 def _row(transaction: OpenTransaction) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import click
 
 from rmqclient.store.runtime.rows import WorkerState
 from rmqclient.workers.console import status
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
 from rmqclient.workers.console.tree import Noun
 
@@ -38,7 +38,7 @@ def worker() -> None:
 @worker.command("ls")
 @with_store
 @with_output
-def worker_ls(root: Path | str, output: str, query: str | None) -> None:
+def worker_ls(root: Path | str, out: Output) -> None:
     """List the workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient.admin.workers import workers_of_cluster
 
@@ -48,7 +48,7 @@ def worker_ls(root: Path | str, output: str, query: str | None) -> None:
         with _reading(root) as reading:
             calls = reading.calls()
             rows = [_ls_row(each, calls) for each in reading.workers()]
-    write(rows, output=output, query=query, nothing="no workers: `rmq run MODULE:APP` starts them")
+    out.write(rows, nothing="no workers: `rmq run MODULE:APP` starts them")
 
 
 @worker.command("restart")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -21,34 +21,41 @@ _PLAIN_KEY = re.compile(r"(?!(?:yes|no|on|off|true|false|null|y|n)$)[A-Za-z_][A-
 """What YAML takes for a text, whatever its version."""
 
 
-def write(
-    data: Any,
-    *,
-    output: str,
-    query: str | None = None,
-    rows: Sequence[Mapping[str, Any]] | None = None,
-    nothing: str = "",
-) -> None:
-    """Write ``data`` in one of ``FORMATS``.
+class Output(NamedTuple):
+    """How a person wants to see data: ``-o`` and ``--query``."""
 
-    ``rows`` is shown by the table and by CSV instead of ``data``, if given. ``nothing`` is a note on standard error,
-    for a person who asked for a table that has no row. Raises ``click.BadParameter`` for a query that is not JMESPath.
-    """
-    if query is not None:
-        data, rows = apply_query(data, query), None
-    if output == "json":
-        click.echo(to_json(data, indent=True))
-    elif output == "jsonl":
-        for item in data if isinstance(data, list) else [data]:
-            click.echo(to_json(item))
-    elif output == "yaml":
-        click.echo("\n".join(_yaml(data)))
-    elif output == "csv":
-        _write_csv(data if rows is None else rows)
-    else:
-        if nothing and query is None and not (data if rows is None else rows):
-            click.echo(nothing, err=True)
-        _write_table(data if rows is None else rows)
+    form: str
+    """One of ``FORMATS``."""
+    query: str | None = None
+    """JMESPath."""
+
+    @property
+    def is_for_people(self) -> bool:
+        """Whether a person reads it, so that another form than a table may suit."""
+        return self.form == "table" and self.query is None
+
+    def write(self, data: Any, *, rows: Sequence[Mapping[str, Any]] | None = None, nothing: str = "") -> None:
+        """Write data on standard output.
+
+        ``rows`` is shown by the table and by CSV instead of ``data``, if given. ``nothing`` is a note on standard
+        error, for a person who asked for a table that has no row. Raises ``click.BadParameter`` for a query that is not
+        JMESPath.
+        """
+        if self.query is not None:
+            data, rows = apply_query(data, self.query), None
+        if self.form == "json":
+            click.echo(to_json(data, indent=True))
+        elif self.form == "jsonl":
+            for item in data if isinstance(data, list) else [data]:
+                click.echo(to_json(item))
+        elif self.form == "yaml":
+            click.echo("\n".join(_yaml(data)))
+        elif self.form == "csv":
+            _write_csv(data if rows is None else rows)
+        else:
+            if nothing and self.is_for_people and not (data if rows is None else rows):
+                click.echo(nothing, err=True)
+            _write_table(data if rows is None else rows)
 
 
 def apply_query(data: Any, query: str) -> Any:
@@ -122,12 +129,6 @@ def _write_csv(data: Any) -> None:
             ["" if value is None else value if isinstance(value, str) else to_json(value) for value in values]
         )
     click.echo(text.getvalue(), nl=False)
-
-
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else to_json(value)
 
 
 def _write_table(data: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import re
 import time
@@ -15,7 +16,7 @@ from click.core import ParameterSource
 
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
-from rmqclient.workers.console.output import FORMATS
+from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.settings import FILE, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -167,11 +168,16 @@ def with_store(command: Command) -> Command:
     )(command)
 
 
-def with_output(command: Command) -> Command:
-    """Add ``-o`` and ``--query``; the command gets them as ``output`` and ``query``."""
-    query = click.option("--query", help="JMESPath expression on the output.")
-    output = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
-    return output(query(command))
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``-o`` and ``--query``; the command gets them as ``out``, an :class:`Output`."""
+
+    @functools.wraps(command)
+    def with_out(*words: Any, output: str, query: str | None, **named: Any) -> Any:
+        return command(*words, out=Output(output, query), **named)
+
+    given = click.option("--query", help="JMESPath expression on the output.")
+    form = click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
+    return form(given(with_out))
 
 
 def with_log_options(command: Command) -> Command:

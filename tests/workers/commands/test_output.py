@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from rmqclient.workers.console.output import write
+from rmqclient.workers.console.output import Output
 
 ROWS: list[dict[str, Any]] = [
     {"topic": "orders", "lag": 12, "owner": None, "tags": ["a", "b"]},
@@ -17,7 +17,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 def test_a_table_has_the_keys_as_its_head_and_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    write([*ROWS, {"topic": "t" * 300, "lag": 0, "owner": None, "tags": []}], output="table")
+    Output("table").write([*ROWS, {"topic": "t" * 300, "lag": 0, "owner": None, "tags": []}])
     head, first, *_, last = capsys.readouterr().out.splitlines()
     assert head.split() == ["topic", "lag", "owner", "tags"]
     assert first.split() == ["orders", "12", "-", "a,", "b"]
@@ -25,43 +25,43 @@ def test_a_table_has_the_keys_as_its_head_and_nothing_is_cut(capsys: pytest.Capt
 
 
 def test_an_empty_table_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    write([], output="table")
+    Output("table").write([])
     assert capsys.readouterr().out == ""
 
 
 def test_no_colour_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    write(ROWS, output="table")
+    Output("table").write(ROWS)
     assert "\x1b" not in capsys.readouterr().out
 
 
 def test_no_colour_when_nobody_wants_it(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("NO_COLOR", "1")
-    write(ROWS, output="table")
+    Output("table").write(ROWS)
     assert "\x1b[3" not in capsys.readouterr().out
 
 
 def test_json_is_one_document_and_json_lines_are_many(capsys: pytest.CaptureFixture[str]) -> None:
-    write(ROWS, output="json")
+    Output("json").write(ROWS)
     assert json.loads(capsys.readouterr().out) == ROWS
-    write(ROWS, output="jsonl")
+    Output("jsonl").write(ROWS)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
 
 
 def test_the_table_of_one_object_can_be_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    write({"name": "x", "parts": ROWS}, output="table", rows=ROWS)
+    Output("table").write({"name": "x", "parts": ROWS}, rows=ROWS)
     assert capsys.readouterr().out.startswith("topic")
 
 
 def test_a_query_selects_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
-    write(ROWS, output="table", query="[?lag > `5`].topic")
+    Output("table", "[?lag > `5`].topic").write(ROWS)
     assert capsys.readouterr().out == "orders\n"
-    write(ROWS, output="jsonl", query="[].lag")
+    Output("jsonl", "[].lag").write(ROWS)
     assert capsys.readouterr().out == "12\n3\n"
-    write(ROWS, output="json", query="[0].nothing")
+    Output("json", "[0].nothing").write(ROWS)
     assert capsys.readouterr().out == "null\n"
 
 
 def test_a_query_that_is_none_is_a_usage_error() -> None:
     with pytest.raises(click.BadParameter, match="not JMESPath"):
-        write(ROWS, output="json", query="[?")
+        Output("json", "[?").write(ROWS)
