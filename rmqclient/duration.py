@@ -7,7 +7,9 @@ Every argument of the API that is a duration takes both. Only settings, such as 
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+import re
+import time
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 Duration: TypeAlias = timedelta | float
@@ -15,6 +17,33 @@ Duration: TypeAlias = timedelta | float
 
 LONGEST_DELAY = timedelta(days=3_653)
 """Ten years: a longer delay of a message is a mistake in its unit."""
+
+
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def duration_in(text: str) -> float:
+    """Return what a person wrote in seconds: ``30``, ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``. Raises ValueError."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration: write 30s, 500ms, 5m, 2h or 3d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def moment_in(text: str) -> int:
+    """Return the time that a person wrote, in ms since 1970: ``2h`` and ``2h ago`` are two hours ago.
+
+    Other text is ISO 8601, of this host's zone if it names none. Raises ValueError, also for a time outside the
+    calendar.
+    """
+    try:
+        age = text.removesuffix("ago").rstrip()
+        at_s = time.time() - duration_in(age) if _TEXT.fullmatch(age) else datetime.fromisoformat(text).timestamp()
+        datetime.fromtimestamp(at_s, UTC)
+        return round(at_s * 1000)
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(f"{text!r} is not a time: write 2h for two hours ago, or 2026-01-31T12:00") from error
 
 
 def to_seconds(name: str, duration: object) -> float:

@@ -65,11 +65,12 @@ HOST_TIME: dict[str, str] = {
     "rmqclient/delivery/suspects.py": "calls that run beside each other",
     "rmqclient/delivery/turns.py": "the same",
     "rmqclient/failures/dead_letters.py": "the pace of a replay",
+    "rmqclient/duration.py": "times that a person types",
     "rmqclient/tracing/": "traces that other hosts read, and their pace",
     "rmqclient/testing/": "the start and the end of processes",
     "rmqclient/replication/": "the network",
     "rmqclient/broker/": "connections and remote members",
-    "workers/": "processes, and times that a person types",
+    "workers/": "processes",
 }
 """Where the host's time is read beside :mod:`rmqclient.store.clock`, and of what."""
 

@@ -20,10 +20,9 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from rmqclient import Message, Producer, PullConsumer
+from rmqclient import Message, Producer, PullConsumer, duration
 from rmqclient.admin import Admin
 from rmqclient.dashboard import dashboard
-from rmqclient.dashboard.desk import forms
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.failures import dead_letters
@@ -209,7 +208,7 @@ def test_a_group_is_moved_to_the_time_of_the_preview_however_late_it_is_confirme
 
         # When somebody confirms it two hours later
         later = time.time() + 7_200
-        monkeypatch.setattr(forms, "time", SimpleNamespace(time=lambda: later))
+        monkeypatch.setattr(duration, "time", SimpleNamespace(time=lambda: later))
         posted = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', preview))
         assert browser.post("/groups/billing/seek", data=posted, headers=OWN).status_code == 200
 

@@ -6,7 +6,6 @@ import datetime
 import functools
 import os
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +13,14 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from rmqclient.duration import duration_in, moment_in
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.settings import FILE, load
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Store(click.Path):
@@ -36,30 +37,22 @@ class Store(click.Path):
 STORE = Store()
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
 
 def duration(text: str) -> float:
     """``30``, ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``, zero or more, in seconds; raises ``click.BadParameter``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a duration: write 30s, 500ms, 5m, 2h or 3d")
-    return float(match[1]) * _UNITS[match[2]]
+    return _read(duration_in, text)
 
 
 def moment(text: str) -> int:
-    """Return a time in ms since the epoch. ``2h`` is two hours ago; other text is ISO 8601, local if it names no zone.
+    """Return a time in ms since the epoch, as :func:`moment_in` reads it; raises ``click.BadParameter``."""
+    return _read(moment_in, text)
 
-    Raises ``click.BadParameter``.
-    """
+
+def _read(reading: Callable[[str], T], text: str) -> T:
     try:
-        return round(time.time() * 1000 - duration(text) * 1000)
-    except click.BadParameter:
-        pass
-    try:
-        return round(datetime.datetime.fromisoformat(text).timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{text!r} is not a time: write 2h for two hours ago, or 2026-01-31T12:00") from error
+        return reading(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def start(text: str) -> str | int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hmac
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import parse_qsl
 
@@ -16,13 +15,12 @@ from starlette.responses import Response
 
 from rmqclient.admin import Position
 from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.duration import moment_in
 
 LONGEST_FORM = 1 << 20
 """Bytes."""
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)(?:\s+ago)?")
 _ENDS: Mapping[str, Position] = {"earliest": "earliest", "latest": "latest"}
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class Form:
@@ -85,24 +83,11 @@ def asked_number(request: Request, name: str, default: int, most: int) -> int:
 
 
 def moment(text: str) -> int | None:
-    """Return a time in ms since 1970: ``2h`` is two hours ago, other text is ISO 8601; None without text.
-
-    Raises WrongInput, also for a time outside the calendar. A time without a zone is one of this host.
-    """
-    if not text:
-        return None
+    """Return a time in ms since 1970, as :func:`moment_in` reads it; None without text. Raises WrongInput."""
     try:
-        found = round(_seconds(text) * 1000)
-        datetime.datetime.fromtimestamp(found / 1000, datetime.UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        raise WrongInput(f"time {text!r}: write 2h for two hours ago, or 2026-01-31T12:00") from error
-    return found
-
-
-def _seconds(text: str) -> float:
-    if found := _AGE.fullmatch(text):
-        return time.time() - float(found[1]) * _SECONDS[found[2]]
-    return datetime.datetime.fromisoformat(text).timestamp()
+        return moment_in(text) if text else None
+    except ValueError as error:
+        raise WrongInput(str(error)) from error
 
 
 def position(text: str) -> Position:

@@ -6,7 +6,7 @@ import base64
 import json
 from dataclasses import dataclass
 
-from rmqclient.errors import BodyUnreadable, NotInstalled
+from rmqclient.admin.export import opened
 from rmqclient.message import ReceivedMessage
 
 SHOWN_BYTES = 64 * 1024
@@ -35,32 +35,28 @@ class Body:
 
 def body_of(message: ReceivedMessage) -> Body:
     """Return the body of a message, 64 KiB of it at most. A compressed one is opened under the limit of the store."""
-    stored, problem = message.stored_body, None
-    try:
-        opened = message.open_body()
-    except (BodyUnreadable, NotInstalled) as error:
-        opened, problem = stored, str(error)
-    shown = opened[:SHOWN_BYTES]
-    text = _as_text(shown, is_cut=len(opened) > SHOWN_BYTES)
+    body, problem = opened(message)
+    shown = body[:SHOWN_BYTES]
+    is_cut = len(body) > SHOWN_BYTES
+    text = _as_text(shown, is_cut=is_cut)
     return Body(
-        size=len(opened),
-        stored_size=len(stored),
+        size=len(body),
+        stored_size=len(message.stored_body),
         text=None if text is None else visible(text),
-        json=None if text is None or len(opened) > SHOWN_BYTES else _as_json(text),
+        json=None if text is None or is_cut else _as_json(text),
         copied=None if text is None else base64.b64encode(text.encode()).decode(),
         hex=_as_hex(shown[:_HEX_BYTES]),
-        is_cut=len(opened) > SHOWN_BYTES,
+        is_cut=is_cut,
         problem=problem,
     )
 
 
 def brief(message: ReceivedMessage) -> str:
     """Return the begin of a body on one line."""
-    try:
-        begin = message.open_body()[: 4 * _BRIEF_CHARACTERS]
-    except (BodyUnreadable, NotInstalled) as error:
-        return f"<{error}>"
-    text = visible(" ".join(begin.decode("utf-8", "backslashreplace").split()))
+    body, problem = opened(message)
+    if problem is not None:
+        return f"<{problem}>"
+    text = visible(" ".join(body[: 4 * _BRIEF_CHARACTERS].decode("utf-8", "backslashreplace").split()))
     return text if len(text) <= _BRIEF_CHARACTERS else text[: _BRIEF_CHARACTERS - 1] + "…"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,9 +124,7 @@ def _from_place(backend: Backend, topic: str, queue_id: int, queue_offset: int) 
     for queue in backend.topics.queues(topic):
         if queue.queue_id == queue_id:
             low, high = backend.queues.span(queue)
-            for offset in range(max(low, queue_offset), high):
-                with contextlib.suppress(MessageExpired, StoreCorrupt):
-                    yield backend.queues.message_at(queue, offset)
+            yield from _read(backend, queue, range(max(low, queue_offset), high))
 
 
 def _backwards(backend: Backend, queue: MessageQueue, wanted: Search) -> Iterator[ReceivedMessage]:
@@ -135,6 +133,10 @@ def _backwards(backend: Backend, queue: MessageQueue, wanted: Search) -> Iterato
         low = max(low, backend.queues.offset_by_time(queue, wanted.since_ms))
     if wanted.until_ms is not None:
         high = min(high, backend.queues.offset_by_time(queue, wanted.until_ms + 1))
-    for offset in range(high - 1, low - 1, -1):
+    yield from _read(backend, queue, range(high - 1, low - 1, -1))
+
+
+def _read(backend: Backend, queue: MessageQueue, offsets: Iterable[int]) -> Iterator[ReceivedMessage]:
+    for offset in offsets:
         with contextlib.suppress(MessageExpired, StoreCorrupt):
             yield backend.queues.message_at(queue, offset)
