@@ -35,17 +35,20 @@ _SYSTEM_PREFIXES: Final = ("rmq_sys_", "CID_RMQ_SYS_")
 
 
 def wrap(namespace: str, name: str) -> str:
-    """Return the name of a topic or group on the wire. A name with the prefix stays unchanged."""
+    """Return the name of a topic or group on the wire, for a namespace that is not empty.
+
+    A name with the prefix stays unchanged.
+    """
     kind, rest = _parted(name)
-    if not namespace or not rest or _is_of_the_system(name) or rest.startswith(f"{namespace}%"):
+    if not rest or _is_of_the_system(name) or rest.startswith(f"{namespace}%"):
         return name
     return f"{kind}{namespace}%{rest}"
 
 
 def unwrap(namespace: str, name: str) -> str:
-    """Return the name of a topic or group without this namespace; a name of another one stays unchanged."""
+    """Return the name of a topic or group without this namespace. A name of another one stays unchanged."""
     kind, rest = _parted(name)
-    return kind + rest.removeprefix(f"{namespace}%") if namespace else name
+    return kind + rest.removeprefix(f"{namespace}%")
 
 
 def _parted(name: str) -> tuple[str, str]:

@@ -116,11 +116,11 @@ class ClusterURL:
 
     def wrap(self, name: str) -> str:
         """Return the name of a topic or group on the wire: with the namespace, if the URL has one."""
-        return namespace.wrap(self.namespace, name)
+        return namespace.wrap(self.namespace, name) if self.namespace else name
 
     def unwrap(self, name: str) -> str:
         """Return the name of a topic or group as the application knows it."""
-        return namespace.unwrap(self.namespace, name)
+        return namespace.unwrap(self.namespace, name) if self.namespace else name
 
 
 _FORM = f"{SCHEME}[access_key:secret_key@]host:9876[,host2:9876][/namespace][?tls=true&timeout=3]"

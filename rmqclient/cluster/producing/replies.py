@@ -15,8 +15,8 @@ from typing import Final
 from rmqclient.backend.bells import ThreadBell
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.producing.pushed import message_of_push
-from rmqclient.cluster.sending.outgoing import STORED, sending
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.cluster.sending.send_requests import STORED, SendRequests, to_queue
 from rmqclient.codecs import encoded
 from rmqclient.errors import BrokerUnreachable, QueueError, UnknownTopic
 from rmqclient.message import Message, MessageQueue, ReceivedMessage
@@ -129,7 +129,7 @@ class ClusterReplySender:
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
-        self._group = client.url.wrap(PRODUCER_GROUP)
+        self._requests = SendRequests(RequestCode.SEND_REPLY_MESSAGE_V2, client.url.wrap(PRODUCER_GROUP))
 
     def send(self, reply: Message, request: ReceivedMessage) -> None:
         """Send a reply to the broker of its request, or to another one if that cannot be reached.
@@ -139,9 +139,7 @@ class ClusterReplySender:
         message = encoded(Message(reply.topic, reply.body, properties=reply.properties))
         body = message.body
         assert isinstance(body, bytes)
-        frame = sending(
-            RequestCode.SEND_REPLY_MESSAGE_V2, self._group, message.topic, body, properties=encode_properties(message)
-        )
+        frame = self._requests.make(message.topic, body, encode_properties(message))
         failure: QueueError | None = None
         for queue in self._queues(message.topic, request.queue.broker_name):
             try:
@@ -159,10 +157,8 @@ class ClusterReplySender:
         return [MessageQueue(topic, 0, name) for name in names]
 
     def _send(self, frame: Frame, queue: MessageQueue, request: ReceivedMessage) -> None:
-        place = {"e": str(queue.queue_id), "n": queue.broker_name}
         address = self._client.routes.address(queue.broker_name)
-        placed = Frame(frame.code, frame.fields | place, frame.body)
-        answer = self._client.call(address, placed, also=STORED | {ResponseCode.SYSTEM_ERROR})
+        answer = self._client.call(address, to_queue(frame, queue), also=STORED | {ResponseCode.SYSTEM_ERROR})
         if answer.code == ResponseCode.SYSTEM_ERROR:
             _log.warning("the reply to message %s did not reach its requester: broker %s says: %s",
                          request.message_id, queue.broker_name, answer.remark)  # fmt: skip

@@ -16,11 +16,11 @@ from typing import Final
 
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.sending.delays import without_wait
-from rmqclient.cluster.sending.outgoing import Outgoing, sending
+from rmqclient.cluster.sending.send_requests import SendRequests, count_attempts
 from rmqclient.errors import PropertiesTooLarge
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.remoting.codes import RequestCode
+from rmqclient.remoting.frame import Frame
 from rmqclient.store import MAX_PROPERTIES_BYTES
 
 _COMPRESSION: Final = 0x701
@@ -35,38 +35,31 @@ def sent_to(topic: str) -> str:
     return RETRY_PREFIX + topic.removeprefix(DEAD_LETTER_PREFIX) if topic.startswith(DEAD_LETTER_PREFIX) else topic
 
 
-def outgoing(
+def request_of(
+    requests: SendRequests,
+    url: ClusterURL,
     message: ReceivedMessage,
     topic: str,
     properties: Mapping[str, str],
     wait: Mapping[str, str],
-    group: str,
-    url: ClusterURL,
     reconsume_times: int,
-) -> Outgoing:
-    """Return the request for a copy. ``wait`` has the properties of its delay; ``group`` is the name on the wire.
-
-    Raises PropertiesTooLarge.
-    """
+) -> Frame:
+    """Return the request for a copy. ``wait`` has the properties of its delay. Raises PropertiesTooLarge."""
     properties = dict(properties)
     for name in _TOPICS:
         if name in properties:  # the application's name, which a redelivered message shows as its topic
             properties[name] = url.unwrap(properties[name])
-    is_retry = topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-    most = 0 if topic.startswith(DEAD_LETTER_PREFIX) else _NEVER
-    frame = sending(
-        RequestCode.SEND_MESSAGE_V2,
-        group,
+    sent = requests.make(
         url.wrap(sent_to(topic)),
         message.stored_body,
-        properties=_text(message, {**without_wait(properties), **wait}),
-        sys_flag=message.sys_flag & _COMPRESSION,
-        flag=message.flag,
-        born_ms=message.born_timestamp,
-        reconsume_times=reconsume_times,
-        max_reconsume_times=most if is_retry else None,
+        _text(message, {**without_wait(properties), **wait}),
+        message.sys_flag & _COMPRESSION,
+        message.flag,
+        message.born_timestamp,
     )
-    return Outgoing(frame, (message.message_id,))
+    most = 0 if topic.startswith(DEAD_LETTER_PREFIX) else _NEVER
+    count_attempts(sent, reconsume_times, most if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else None)
+    return sent
 
 
 def _text(message: ReceivedMessage, properties: Mapping[str, str]) -> str:

@@ -10,13 +10,12 @@ from rmqclient.backend.futures import SendFuture
 from rmqclient.backend.limits import Limits
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.sending import copies
-from rmqclient.cluster.sending.attempts import Attempts
 from rmqclient.cluster.sending.batches import Part, parts_of, topic_of
 from rmqclient.cluster.sending.delays import Delays
-from rmqclient.cluster.sending.delivery import Delivery
-from rmqclient.cluster.sending.outgoing import PREPARED, Outgoing, sending
+from rmqclient.cluster.sending.delivery import Delivery, Send
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
 from rmqclient.cluster.sending.queue_choice import QueueChoice
+from rmqclient.cluster.sending.send_requests import PREPARED, SendRequests, size_of
 from rmqclient.codecs import encoded
 from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, QueueError
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -30,34 +29,23 @@ class ClusterSender:
     """Sends the messages of one producer of ``group``. Safe for threads."""
 
     def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, limits: Limits) -> None:
+        wire_group = client.url.wrap(group)
+        choice = QueueChoice(client.routes)
         self._url = client.url
         self._max_body_bytes = limits.max_body_bytes
-        self._groups = groups
-        self._group = client.url.wrap(group)  # the name on the wire
-        self._choice = QueueChoice(client.routes)
-        self._delivery = Delivery(client)
-        self._delays = Delays(client, self._choice)
-        self._leave = groups.join(self._group)
+        self._singles = SendRequests(RequestCode.SEND_MESSAGE_V2, wire_group)
+        self._batches = SendRequests(RequestCode.SEND_BATCH_MESSAGE, wire_group)
+        self._delivery = Delivery(client, choice)
+        self._delays = Delays(client, choice)
+        self._leave = groups.join(wire_group)
         self.check_usable = client.check_usable
-
-    def encoded(self, message: Message) -> Message:
-        """Return a message with its encoded body. Raises MessageRejected, BodyTooLarge."""
-        message = encoded(message)
-        body = message.body
-        assert isinstance(body, bytes)
-        if len(body) > self._max_body_bytes:
-            raise BodyTooLarge(
-                f"the body has {len(body):,} bytes; a broker takes {self._max_body_bytes:,} (maxMessageSize): "
-                "store what is larger elsewhere, and send its name"
-            )
-        return message
 
     def append(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
     ) -> SendResult:
         """Send a message and wait for the answer. Raises NotOnCluster for a time that the brokers cannot keep."""
-        outgoing = self._outgoing(message, self._extra(message.topic, sharding_key, delay_level, due_ms))
-        return self._delivery.send(outgoing, Attempts(self._choice, message.topic, sharding_key))[0]
+        extra = self._extra(message.topic, sharding_key, delay_level, due_ms)
+        return self._delivery.send(self._single(message, sharding_key, extra))[0]
 
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -68,8 +56,8 @@ class ClusterSender:
         one sharding key.
         """
         future = SendFuture()
-        outgoing = self._outgoing(message, self._extra(message.topic, sharding_key, delay_level, due_ms))
-        self._delivery.send_async(outgoing, Attempts(self._choice, message.topic, sharding_key), future.end)
+        extra = self._extra(message.topic, sharding_key, delay_level, due_ms)
+        self._delivery.send_async(self._single(message, sharding_key, extra), future.end)
         return future
 
     def append_batch(
@@ -89,11 +77,10 @@ class ClusterSender:
         parts = list(parts_of(ready, extras, self._max_body_bytes))  # check all before sending the first
         results: list[SendResult] = []
         for part in parts:
-            pinned = results[0].queue if results else None
+            send = self._part(part, topic, sharding_key)
+            send.pinned = results[0].queue if results else None
             try:
-                results += self._delivery.send(
-                    self._outgoing_part(part), Attempts(self._choice, topic, sharding_key, pinned=pinned)
-                )
+                results += self._delivery.send(send)
             except QueueError as error:
                 if not results:
                     raise
@@ -107,8 +94,9 @@ class ClusterSender:
         extra = self._extra(message.topic, sharding_key) | {"TRAN_MSG": "true", "PGROUP": self._url.wrap(group)}
         if immunity_s:
             extra["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity_s)
-        outgoing = self._outgoing(message, extra, PREPARED)
-        return self._delivery.send(outgoing, Attempts(self._choice, message.topic, sharding_key, once=True))[0]
+        send = self._single(message, sharding_key, extra, PREPARED)
+        send.once = True
+        return self._delivery.send(send)[0]
 
     def append_copy(
         self,
@@ -123,9 +111,10 @@ class ClusterSender:
     ) -> SendResult:
         """Send a received message again, see :mod:`.copies`. The queues of the topic take turns."""
         del queue_id
-        wait = self._delays.of_retry(copies.sent_to(topic), delay_level, due_ms)
-        copy = copies.outgoing(message, topic, properties, wait, self._group, self._url, reconsume_times)
-        return self._delivery.send(copy, Attempts(self._choice, copies.sent_to(topic)))[0]
+        target = copies.sent_to(topic)
+        wait = self._delays.of_retry(target, delay_level, due_ms)
+        request = copies.request_of(self._singles, self._url, message, topic, properties, wait, reconsume_times)
+        return self._delivery.send(Send(request, (message.message_id,), target))[0]
 
     def append_once(self, *_: object, **__: object) -> NoReturn:
         """Raise NotOnCluster."""
@@ -160,11 +149,23 @@ class ClusterSender:
         self._delivery.close()
         self._leave()
 
+    def encoded(self, message: Message) -> Message:
+        """Return a message with its encoded body. Raises MessageRejected, BodyTooLarge."""
+        message = encoded(message)
+        body = message.body
+        assert isinstance(body, bytes)
+        if len(body) > self._max_body_bytes:
+            raise BodyTooLarge(
+                f"the body has {len(body):,} bytes; a broker takes {self._max_body_bytes:,} (maxMessageSize): "
+                "store what is larger elsewhere, and send its name"
+            )
+        return message
+
     def _extra(self, topic: str, sharding_key: str | None, delay_level: int = 0, due_ms: int = 0) -> dict[str, str]:
         """Return the properties that the client adds to a message."""
         extra = {"UNIQ_KEY": new_message_id()}
-        check_sharding_key(sharding_key)
         if sharding_key is not None:
+            check_sharding_key(sharding_key)
             extra["__SHARDINGKEY"] = sharding_key
         if self._url.namespace:
             extra["INSTANCE_ID"] = self._url.namespace
@@ -172,32 +173,24 @@ class ClusterSender:
             extra |= self._delays.properties(topic, delay_level, due_ms)
         return extra
 
-    def _size_of(self, message: Message, sharding_key: str | None) -> int:
-        """Return the bytes of a message in a request. Raises as a send of it."""
-        return self._outgoing(message, self._extra(message.topic, sharding_key)).size
-
-    def _outgoing(self, message: Message, extra: dict[str, str], sys_flag: int = 0) -> Outgoing:
-        """Return the request for a message. Raises MessageRejected."""
+    def _single(self, message: Message, sharding_key: str | None, extra: dict[str, str], sys_flag: int = 0) -> Send:
+        """Return the send of one message. Raises MessageRejected, BodyTooLarge."""
         message = self.encoded(message)
         body = message.body
         assert isinstance(body, bytes)
-        frame = sending(
-            RequestCode.SEND_MESSAGE_V2,
-            self._group,
-            self._url.wrap(message.topic),
-            body,
-            properties=encode_properties(message, extra),
-            sys_flag=message.sys_flag | sys_flag,
-            flag=message.flag,
-        )
-        return Outgoing(frame, (extra["UNIQ_KEY"],))
+        topic, properties = self._url.wrap(message.topic), encode_properties(message, extra)
+        request = self._singles.make(topic, body, properties, message.sys_flag | sys_flag, message.flag)
+        return Send(request, (extra["UNIQ_KEY"],), message.topic, sharding_key)
 
-    def _outgoing_part(self, part: Part) -> Outgoing:
+    def _part(self, part: Part, topic: str, sharding_key: str | None) -> Send:
+        """Return the send of a part of a batch; a single message may be one that no batch takes."""
         if not part.is_batch:
-            return self._outgoing(part.messages[0], part.extras[0])
-        topic = self._url.wrap(part.messages[0].topic)
-        frame = sending(RequestCode.SEND_BATCH_MESSAGE, self._group, topic, part.body)
-        return Outgoing(frame, part.message_ids)
+            return self._single(part.messages[0], sharding_key, part.extras[0])
+        return Send(self._batches.make(self._url.wrap(topic), part.body), part.message_ids, topic, sharding_key)
+
+    def _size_of(self, message: Message, sharding_key: str | None) -> int:
+        """Return the bytes of a message in a request. Raises as a send of it."""
+        return size_of(self._single(message, sharding_key, self._extra(message.topic, sharding_key)).request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@
 from __future__ import annotations
 
 from rmqclient.remoting.codes import VERSION, Language, RequestCode, ResponseCode
-from rmqclient.remoting.table.headers import request, request_fields, response, response_field, response_fields
+from rmqclient.remoting.table.headers import (
+    request,
+    request_fields,
+    response,
+    response_field,
+    response_fields,
+    wire_names,
+)
 
 __all__ = [
     "VERSION",
@@ -24,4 +31,5 @@ __all__ = [
     "response",
     "response_field",
     "response_fields",
+    "wire_names",
 ]

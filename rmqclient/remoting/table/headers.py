@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -64,6 +65,12 @@ def response_field(code: RequestCode, frame: Frame, name: str) -> Any:
     Raises :class:`HeaderError` if the field is missing or invalid.
     """
     return _declared(code).answer.read_one(frame.fields, name)
+
+
+def wire_names(code: RequestCode, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names on the wire of some fields of a request, for a sender that writes their texts itself."""
+    known = {field.name: field.wire_name for field in _declared(code).header.fields}
+    return tuple(known[name] for name in names)
 
 
 def _declared(code: int) -> Request:

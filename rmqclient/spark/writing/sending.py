@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.sending.outgoing import STORED, sending
 from rmqclient.cluster.sending.queue_choice import QueueChoice
+from rmqclient.cluster.sending.send_requests import STORED, SendRequests, to_queue
 from rmqclient.names import check_topic
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import error_of
@@ -39,8 +39,6 @@ from rmqclient.store.errors import MessageRejected, QueueError
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_ROWS: Final = 1_000
 _UNDER_WAY: Final = 16
-_QUEUE_ID: Final = "e"  # the short names of request 310, which is the header of 320, too
-_BROKER_NAME: Final = "n"
 
 
 class _Group(NamedTuple):
@@ -73,7 +71,7 @@ class RowSender:
     def __init__(self, client: ClusterClient, group: str, prefix: int, topic: str | None) -> None:
         self._client = client
         self._url = client.url
-        self._wire_group = client.url.wrap(group)
+        self._requests = SendRequests(RequestCode.SEND_BATCH_MESSAGE, client.url.wrap(group))
         self._prefix = prefix
         self._topic = None if topic is None else check_topic(topic)
         self._choice = QueueChoice(client.routes)
@@ -166,21 +164,14 @@ class RowSender:
         while batch.queue in self._under_way:
             self._receive()
         self._under_way[batch.queue] = batch
-        frame = sending(
-            RequestCode.SEND_BATCH_MESSAGE,
-            self._wire_group,
-            self._url.wrap(batch.group.topic),
-            b"".join(batch.rows),
-            born_ms=batch.group.born_ms,
-        )
-        frame.fields[_QUEUE_ID] = str(batch.queue.queue_id)
-        frame.fields[_BROKER_NAME] = batch.queue.broker_name
+        topic = self._url.wrap(batch.group.topic)
+        frame = self._requests.make(topic, b"".join(batch.rows), born_ms=batch.group.born_ms)
         try:
             address = self._client.routes.address(batch.queue.broker_name)
         except QueueError as error:  # the broker has left the routes
             self._arrived.put((batch, error))
             return
-        self._client.submit(address, frame, lambda came: self._arrived.put((batch, came)))
+        self._client.submit(address, to_queue(frame, batch.queue), lambda came: self._arrived.put((batch, came)))
 
     def _receive(self) -> None:
         """Wait for an answer, and send again what was refused for now."""

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from rmqclient import Message
-from rmqclient.cluster.sending.avoidance import Avoidance
+from rmqclient.cluster.sending.queue_choice import Avoidance
 from rmqclient.errors import BrokerUnreachable, ConnectionLost, QueueError, RequestTimedOut, SystemBusy
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import ResponseCode, request_fields
