@@ -2,6 +2,14 @@
 
 It has a client id, by which groups count their members, and its own connections, by which brokers identify it. All
 clients of a process share one I/O thread.
+
+================  ===========================================================================
+``name_servers``  asks the name servers
+``brokers``       the addresses of brokers
+``routes``        the queues of topics
+``heartbeats``    the groups of this client, which brokers learn by them
+``requests``      handlers of brokers' requests to this client
+================  ===========================================================================
 """
 
 from __future__ import annotations
@@ -16,19 +24,18 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 
 from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.brokers import Brokers
 from rmqclient.cluster.client.heartbeats import Heartbeats
 from rmqclient.cluster.client.name_servers import NameServers
-from rmqclient.cluster.client.requests import BrokerRequests, Handler
+from rmqclient.cluster.client.requests import BrokerRequests
 from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.net.connections import Connections
 from rmqclient.cluster.net.signing import sign
 from rmqclient.cluster.net.tls import context_of
 from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import QueueError, StoreClosed
-from rmqclient.remoting.bodies import ConsumerData
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
-from rmqclient.remoting.table import RequestCode
 from rmqclient.store import fork
 
 _numbers = itertools.count()
@@ -45,13 +52,14 @@ class ClusterClient:
         self.url = url
         unit = f"@{url.unit_name}" if url.unit_name else ""
         self.client_id = f"{client_id or _made_client_id()}{unit}"
-        self._requests = BrokerRequests(self.client_id)
+        self.requests = BrokerRequests(self.client_id)
         self._connections = Connections(
-            None if url.tls is None else context_of(url.tls), url.timeout_s, self._requests.take, self._lost
+            None if url.tls is None else context_of(url.tls), url.timeout_s, self.requests.take, self._lost
         )
         self.name_servers = NameServers(url.name_servers, self.call, self.submit, url.timeout_s)
-        self.routes = Routes(url, self.name_servers, self._found)
-        self._heartbeats = Heartbeats(self.client_id, self.submit, self._brokers, self.routes.refresh, url.timeout_s)
+        self.brokers = Brokers(self.name_servers)
+        self.routes = Routes(url, self.name_servers, self.brokers, self._found)
+        self.heartbeats = Heartbeats(self.client_id, self.submit, self.routes, url.timeout_s, self.check_usable)
         self._losses: Counter[str] = Counter()
         self._closed_by = ""
         fork.register(self)
@@ -97,43 +105,6 @@ class ClusterClient:
         self.check_usable()
         self._connections.io().run_later(delay_s, call)
 
-    def on(self, code: RequestCode, handler: Handler) -> None:
-        """Let ``handler`` answer brokers' requests with this code, on a worker thread.
-
-        It gets the request and the broker's address and returns the answer, or None for no answer.
-        """
-        self._requests.on(code, handler)
-
-    def add_producer(self, group: str) -> None:
-        """Join a producer group, so that brokers may ask this client about transactions and send it replies.
-
-        The name is the one on the wire: see :meth:`rmqclient.cluster.address.url.ClusterURL.wrap`.
-        """
-        self.check_usable()
-        self._heartbeats.set_producer(group)
-
-    def remove_producer(self, group: str) -> None:
-        """Leave a producer group."""
-        self._heartbeats.remove_producer(group)
-
-    def add_consumer(self, data: ConsumerData) -> None:
-        """Join a consumer group, or change what it subscribes to. Names are those on the wire."""
-        self.check_usable()
-        self._heartbeats.set_consumer(data)
-
-    def remove_consumer(self, group: str) -> None:
-        """Leave a consumer group."""
-        self._heartbeats.remove_consumer(group)
-
-    def heartbeat(self) -> None:
-        """Send a heartbeat to all known brokers now, and wait for their answers."""
-        self.check_usable()
-        self._heartbeats.beat()
-
-    def broker_version(self, address: str) -> int:
-        """Return a broker's version from its answer to a heartbeat, such as 407 for 4.9.7; 0 if unknown."""
-        return self._heartbeats.version(address)
-
     def losses(self, address: str) -> int:
         """Return the number of times that the connection to ``host:port`` ended or could not be made."""
         return self._losses[address]
@@ -147,10 +118,10 @@ class ClusterClient:
         """Leave all groups and end all connections; waiting requests raise StoreClosed. Closing twice does nothing."""
         if self._closed_by:
             return
-        self._heartbeats.close()
+        self.heartbeats.close()
         self._closed_by = "was closed"
         self._connections.close(StoreClosed(f"the client of {self.url.shown} was closed"))
-        self._requests.close()
+        self.requests.close()
 
     def leave_to_parent(self) -> None:
         """In a forked child: refuse all later calls."""
@@ -163,16 +134,13 @@ class ClusterClient:
         if self.url.keys is not None:
             sign(request, self.url.keys)
 
-    def _brokers(self, slaves: bool) -> set[str]:
-        return self.routes.known_brokers(slaves=slaves)
-
     def _found(self, addresses: AbstractSet[str]) -> None:
-        self._heartbeats.beat(addresses)
+        self.heartbeats.beat(addresses)  # the routes are made before it
 
     def _lost(self, address: str) -> None:
         self._losses[address] += 1  # only on the I/O thread
         self.routes.doubt(address)
-        self._heartbeats.lost(address)
+        self.heartbeats.lost(address)
 
 
 def _made_client_id() -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
+from rmqclient.cluster.client.routes import Routes
 from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, ProducerData
@@ -51,22 +52,22 @@ class _Groups:
 class Heartbeats:
     """Tells brokers the groups of one client. For any thread but the I/O thread.
 
-    ``brokers`` returns the addresses of all known brokers, with slaves on demand; ``refresh`` asks for stale routes.
+    After ``check_usable`` raises, every method does, except :meth:`close`. Names of groups are those on the wire.
     """
 
     def __init__(
         self,
         client_id: str,
         submit: Submit,
-        brokers: Callable[[bool], set[str]],
-        refresh: Callable[[], None],
+        routes: Routes,
         timeout_s: float,
+        check_usable: Callable[[], None],
     ) -> None:
         self._client_id = client_id
         self._submit = submit
-        self._brokers = brokers
-        self._refresh = refresh
+        self._routes = routes
         self._timeout_s = timeout_s
+        self._check_usable = check_usable
         self._groups = _Groups()
         self._versions: dict[str, int] = {}
         self._missed: set[str] = set()
@@ -76,27 +77,29 @@ class Heartbeats:
         self._is_closed = False
         self._thread: threading.Thread | None = None
 
-    def set_producer(self, group: str) -> None:
-        """Add a producer group, and tell the brokers."""
+    def add_producer(self, group: str) -> None:
+        """Join a producer group, so that brokers may ask this client about transactions and send it replies."""
+        self._check_usable()
         with self._changed:
             self._groups.producers[group] = ProducerData(group)
         self._begin()
 
-    def set_consumer(self, data: ConsumerData) -> None:
-        """Add a consumer group or change its subscription, and tell the brokers."""
+    def add_consumer(self, data: ConsumerData) -> None:
+        """Join a consumer group, or change what it subscribes to."""
+        self._check_usable()
         with self._changed:
             self._groups.consumers[data.group] = data
         self._begin()
 
     def remove_producer(self, group: str) -> None:
-        """Let brokers know that the group has this client no more."""
+        """Leave a producer group."""
         with self._changed:
             known = self._groups.producers.pop(group, None)
         if known is not None:
             self._unregister(_Groups(producers={group: known}))
 
     def remove_consumer(self, group: str) -> None:
-        """Let brokers know that the group has this client no more."""
+        """Leave a consumer group."""
         with self._changed:
             known = self._groups.consumers.pop(group, None)
         if known is not None:
@@ -107,10 +110,11 @@ class Heartbeats:
 
         A failure is logged, and that broker is tried again later.
         """
+        self._check_usable()
         with self._order:
             with self._changed:
                 groups = _Groups(dict(self._groups.producers), dict(self._groups.consumers))
-            known = self._brokers(bool(groups.consumers))
+            known = self._routes.known_brokers(slaves=bool(groups.consumers))
             targets = known if addresses is None else known.intersection(addresses)
             with self._changed:
                 self._missed = (self._missed & known) - targets  # a loss from now on counts again
@@ -125,7 +129,7 @@ class Heartbeats:
             self._heard(address, answer)
 
     def version(self, address: str) -> int:
-        """Return a broker's version from its last answer to a heartbeat; 0 before the first one."""
+        """Return a broker's version from its last answer, such as 407 for 4.9.7; 0 before the first one."""
         return self._versions.get(address, 0)
 
     def lost(self, address: str) -> None:
@@ -155,7 +159,7 @@ class Heartbeats:
     def _unregister(self, groups: _Groups) -> None:
         left: list[dict[str, object]] = [{"producerGroup": group} for group in groups.producers]
         left += [{"consumerGroup": group} for group in groups.consumers]
-        targets = [address for address in self._brokers(True) if address in self._versions]
+        targets = [address for address in self._routes.known_brokers(slaves=True) if address in self._versions]
         answers = _Answers(len(targets) * len(left))
         for names in left:
             for address in targets:
@@ -190,7 +194,7 @@ class Heartbeats:
 
     def _beat_as_due(self, missed: set[str] | None) -> None:
         if missed is None:
-            self._refresh()
+            self._routes.refresh()
         self.beat(missed)
 
     def _due(self, next_all: float) -> set[str] | None:

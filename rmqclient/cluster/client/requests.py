@@ -34,7 +34,7 @@ class BrokerRequests:
         self._is_closed = False
 
     def on(self, code: RequestCode, handler: Handler) -> None:
-        """Let ``handler`` answer the requests with this code."""
+        """Let ``handler`` answer the requests with this code, on a worker thread."""
         self._handlers[code.value] = handler
 
     def take(self, connection: Connection, asked: Frame) -> None:

@@ -1,4 +1,4 @@
-"""Routes: the queues of topics, and the addresses of brokers. [MQClientInstance]
+"""Routes: the queues of topics. [MQClientInstance]
 
 A route is cached for 30 s. Its next use asks for it again if a broker said that it does not have the topic
 (:meth:`Routes.forget`), or if one of its brokers could not be reached.
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rmqclient.cluster.address.url import ClusterURL
+from rmqclient.cluster.client.brokers import Brokers
 from rmqclient.cluster.client.name_servers import NameServers
-from rmqclient.errors import BrokerUnreachable, NameServerUnreachable, QueueError, TopicNotWritable, UnknownTopic
-from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, ClusterInfo, RouteQueue, TopicRoute
+from rmqclient.errors import NameServerUnreachable, QueueError, TopicNotWritable, UnknownTopic
+from rmqclient.remoting.bodies import MASTER_ID, READABLE, WRITABLE, RouteQueue, TopicRoute
 from rmqclient.remoting.errors import TopicNotFound
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request
@@ -55,13 +56,17 @@ class Routes:
     """
 
     def __init__(
-        self, url: ClusterURL, name_servers: NameServers, on_brokers: Callable[[AbstractSet[str]], None]
+        self,
+        url: ClusterURL,
+        name_servers: NameServers,
+        brokers: Brokers,
+        on_brokers: Callable[[AbstractSet[str]], None],
     ) -> None:
         self._url = url
         self._name_servers = name_servers
+        self._brokers = brokers
         self._on_brokers = on_brokers
         self._known: dict[str, _Known] = {}
-        self._addresses: dict[str, dict[int, str]] = {}
 
     def of(self, topic: str, *, fresh: bool = False) -> TopicRoute:
         """Return the route of a topic; with ``fresh`` ask for it now.
@@ -83,45 +88,6 @@ class Routes:
         known = self._known.get(self._url.wrap(topic))
         if known is not None:
             known.doubted = True
-
-    def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address of a broker's master, or of the slave with this id. Raises BrokerUnreachable."""
-        address = self.addresses(broker_name).get(broker_id)
-        if address is None:
-            role = "master" if broker_id == MASTER_ID else f"slave with id {broker_id}"
-            raise BrokerUnreachable(f"broker {broker_name!r} has no {role} at present, by its routes")
-        return address
-
-    def read_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Return the address with this id, else the master's, else any slave's. Raises BrokerUnreachable."""
-        addresses = self.addresses(broker_name)
-        for wanted in (broker_id, *sorted(addresses)):
-            if wanted in addresses:
-                return addresses[wanted]
-        raise BrokerUnreachable(f"broker {broker_name!r} has neither a master nor slaves at present, by its routes")
-
-    def addresses(self, broker_name: str) -> dict[int, str]:
-        """Return the addresses of a broker by broker id, 0 for the master; empty for an unknown broker."""
-        if broker_name not in self._addresses:
-            self._learn({name: broker.addresses for name, broker in self.cluster().brokers.items()})
-        return self._addresses.get(broker_name, {})
-
-    def has_master(self, broker_name: str) -> bool:
-        """Whether a broker has a master, according to cached routes. For any thread, also the I/O thread."""
-        return bool(self.master_address(broker_name))
-
-    def master_address(self, broker_name: str) -> str:
-        """Return the address of a broker's master from cached routes, or an empty string. For any thread."""
-        return self._addresses.get(broker_name, {}).get(MASTER_ID, "")
-
-    def masters(self) -> dict[str, str]:
-        """Ask a name server for the addresses of all masters, by broker name."""
-        brokers = self.cluster().brokers.items()
-        return {name: broker.addresses[MASTER_ID] for name, broker in sorted(brokers) if MASTER_ID in broker.addresses}
-
-    def cluster(self) -> ClusterInfo:
-        """Ask a name server for all brokers. Raises NameServerUnreachable."""
-        return ClusterInfo.decode(self._name_servers.call(request(RequestCode.GET_BROKER_CLUSTER_INFO)).body)
 
     def known_brokers(self, *, slaves: bool) -> set[str]:
         """Return the addresses of the brokers in all cached routes: masters, and slaves on demand."""
@@ -173,7 +139,7 @@ class Routes:
 
     def _has_registered(self, route: TopicRoute) -> bool:
         try:
-            registered = self.cluster().brokers
+            registered = self._brokers.cluster().brokers
         except NameServerUnreachable:
             return False
         return any(broker.name in registered for broker in route.brokers)
@@ -191,14 +157,11 @@ class Routes:
         known.publish = _queues(topic, _published(route), WRITABLE, _with_master(route))
         known.read = _queues(topic, route.queues, READABLE, {broker.name for broker in route.brokers})
         self._known[name] = known
-        self._learn({broker.name: broker.addresses for broker in route.brokers})
+        self._brokers.learn({broker.name: broker.addresses for broker in route.brokers})
         new = self.known_brokers(slaves=True) - before
         if new:
             self._on_brokers(new)
         return known
-
-    def _learn(self, addresses: dict[str, dict[int, str]]) -> None:
-        self._addresses.update(addresses)  # in place: two threads may update at once
 
 
 def not_writable(topic: str) -> TopicNotWritable:

@@ -69,7 +69,7 @@ def _has_begun(client: ClusterClient, group: str, queues: Iterable[MessageQueue]
 def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str, ...]:
     """Return the groups with an offset in a topic at a broker, or with a member that subscribes to it."""
     answer = client.call(
-        client.routes.read_address(broker_name),
+        client.brokers.read_address(broker_name),
         request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic=client.url.wrap(topic)),
     )
     return GroupList.decode(answer.body).groups
@@ -78,7 +78,7 @@ def _groups_of(client: ClusterClient, broker_name: str, topic: str) -> tuple[str
 def _check_masters(client: ClusterClient, group: str, queues: Iterable[MessageQueue]) -> None:
     for queue in queues:
         try:
-            client.routes.address(queue.broker_name)
+            client.brokers.address(queue.broker_name)
         except BrokerUnreachable as error:
             raise BrokerUnreachable(
                 f"group {group!r} is new, and cannot begin in {queue}: {error}; start it when the master is back, or "
@@ -117,4 +117,4 @@ def _introduce(client: ClusterClient, group: str, queue: MessageQueue) -> None:
         subVersion=0,
         expressionType="TAG",
     )
-    client.call(client.routes.address(queue.broker_name), wanted, also=range(1, 256))
+    client.call(client.brokers.address(queue.broker_name), wanted, also=range(1, 256))

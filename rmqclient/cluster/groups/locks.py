@@ -25,7 +25,7 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import MessageQueue
+from rmqclient.store import MessageQueue, boottime
 
 RENEW_EVERY_S = 20.0
 """Seconds between two renewals. [rocketmq.client.rebalance.lockInterval]"""
@@ -45,9 +45,10 @@ class QueueLocks:
     """The locks of one client in one group. ``ordered``: those of Java's ordered consumers. Safe for threads."""
 
     def __init__(self, client: ClusterClient, group: str, *, ordered: bool) -> None:
+        self.group = group
+        self.ordered = ordered
         self._client = client
-        self._group = group if ordered else group + HANDOVER_SUFFIX
-        self._ordered = ordered
+        self._lock_group = group if ordered else group + HANDOVER_SUFFIX
 
     def lock(self, queue: MessageQueue) -> bool:
         """Lock a queue, or renew its lock. False if another client has it. Raises as a request to its broker.
@@ -57,14 +58,14 @@ class QueueLocks:
         try:
             answer = self._client.call(self._address(queue), self._request([queue]), _TIMEOUT_S)
         except NoPermission:
-            if self._ordered:
+            if self.ordered:
                 raise
             return True
         return queue in self._locked(answer)
 
     def can_be_given(self, broker_name: str) -> bool:
         """Whether this broker has a master, according to cached routes, and so can lock."""
-        return self._client.routes.has_master(broker_name)
+        return self._client.brokers.has_master(broker_name)
 
     def renew(self, queues: Iterable[MessageQueue], done: Renewed) -> None:
         """Renew the locks of queues, by one request to each broker, without waiting.
@@ -94,18 +95,20 @@ class QueueLocks:
                 raise error_of(answer, address)
             return self._locked(answer)
         except NoPermission as error:
-            return error if self._ordered else set(asked)
+            return error if self.ordered else set(asked)
         except QueueError as error:
             return error
 
     def unlock(self, queue: MessageQueue, client_id: str | None = None) -> None:
         """Free the lock of a queue; ``client_id`` may name another, dead client. Raises as :meth:`lock`."""
-        body = LockRequest(self._group, client_id or self._client.client_id, (self._on_wire(queue),)).encode()
+        body = LockRequest(self._lock_group, client_id or self._client.client_id, (self._on_wire(queue),)).encode()
         self._client.call(self._address(queue), request(RequestCode.UNLOCK_BATCH_MQ, body), _TIMEOUT_S)
 
     def _request(self, queues: list[MessageQueue]) -> Frame:
         wanted = tuple(self._on_wire(queue) for queue in queues)
-        return request(RequestCode.LOCK_BATCH_MQ, LockRequest(self._group, self._client.client_id, wanted).encode())
+        return request(
+            RequestCode.LOCK_BATCH_MQ, LockRequest(self._lock_group, self._client.client_id, wanted).encode()
+        )
 
     def _locked(self, answer: Frame) -> set[MessageQueue]:
         found = LockedQueues.decode(answer.body).queues
@@ -115,4 +118,33 @@ class QueueLocks:
         return queue._replace(topic=self._client.url.wrap(queue.topic))
 
     def _address(self, queue: MessageQueue) -> str:
-        return self._client.routes.address(queue.broker_name)
+        return self._client.brokers.address(queue.broker_name)
+
+
+class HeldLock:
+    """The lock of one queue, as its holder sees it. Safe for threads.
+
+    ``asked_at`` is the time at which the broker was asked for it, in ns of CLOCK_BOOTTIME, and ``asked_in`` the value
+    of ``life``, :meth:`.offsets.Offsets.life`, at that time.
+    """
+
+    def __init__(self, life: Callable[[], object], asked_at: int, asked_in: object, *, ordered: bool) -> None:
+        self._life = life
+        self._asked_at = asked_at
+        self._asked_in = asked_in
+        self._ordered = ordered
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether another client may have the lock: it expired here, or the broker may have lost it."""
+        return self.may_be_forgotten or boottime() - self._asked_at > VALID_S * 1e9
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether the broker of an ordered queue may have been killed since the last renewal."""
+        return self._ordered and self._life() != self._asked_in
+
+    def renewed(self, asked_at: int, asked_in: object) -> None:
+        """Note a renewal."""
+        self._asked_at = max(self._asked_at, asked_at)
+        self._asked_in = asked_in

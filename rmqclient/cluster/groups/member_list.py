@@ -58,7 +58,7 @@ class MemberList:
         if ids is None:
             return False
         if self._client.client_id not in ids:
-            self._client.heartbeat()
+            self._client.heartbeats.beat()
             return False
         seats = tuple(seat_of(client_id) for client_id in sorted(ids, key=_as_java_sorts))
         if seats == self.seats:
@@ -91,7 +91,7 @@ class MemberList:
         found = set()
         for name in names:
             with suppress(QueueError):  # the broker may be gone
-                found.add(self._client.routes.read_address(name))
+                found.add(self._client.brokers.read_address(name))
         return random.sample(sorted(found), len(found))
 
 

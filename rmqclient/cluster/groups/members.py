@@ -29,6 +29,7 @@ from rmqclient.cluster.groups.bells import Bells, ClusterBell
 from rmqclient.cluster.groups.journal import Journal
 from rmqclient.cluster.groups.locks import RENEW_EVERY_S, QueueLocks
 from rmqclient.cluster.groups.member_list import MemberList
+from rmqclient.cluster.groups.member_locks import MemberLocks
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.cluster.groups.offsets import BrokerOffsets, FileOffsets, Offsets, offsets_path, oldest_offset
 from rmqclient.cluster.groups.running_info import answer_brokers, queues_of
@@ -114,8 +115,8 @@ class ClusterMembers:
 
     def _locking(self) -> TimerThread:
         timers = TimerThread("rmq-locks")
-        timers.every(RENEW_EVERY_S, self._each(ClusterMembership.renew_locks))
-        timers.every(COMMIT_EVERY_S, self._each(ClusterMembership.renew_forgotten_locks))
+        timers.every(RENEW_EVERY_S, self._each_locks(lambda locks: locks.renew()))
+        timers.every(COMMIT_EVERY_S, self._each_locks(lambda locks: locks.renew_forgotten()))
         timers.every(COMMIT_EVERY_S, self._each(ClusterMembership.commit_soon))
         return timers
 
@@ -126,6 +127,9 @@ class ClusterMembers:
                     safely(partial(errand, membership))
 
         return run
+
+    def _each_locks(self, errand: Callable[[MemberLocks], None]) -> Callable[[], None]:
+        return self._each(lambda membership: None if membership.locks is None else errand(membership.locks))
 
     def _look(self) -> None:
         for client in list(self._clients.values()):
@@ -167,7 +171,7 @@ class _Client:
         self._subscriptions = Subscriptions(self._client)
         self._journal = Journal(state_directory() / "running", self._client.client_id, numbers.__getitem__)
         self._groups: dict[str, _Group] = {}
-        self._client.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        self._client.requests.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
         answer_brokers(self._client, self._subscriptions, self._memberships_of)
 
     @property

@@ -78,7 +78,7 @@ class BrokerOffsets:
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit an offset, forwards or back, and wait for the broker's answer. Raises as a call."""
-        self._client.call(self._client.routes.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
+        self._client.call(self._client.brokers.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
 
     def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
         """Commit an offset without waiting; ``done`` gets, on the I/O thread, whether it was set."""
@@ -93,7 +93,7 @@ class BrokerOffsets:
             done(stored)
 
         try:
-            address = self._client.routes.address(queue.broker_name)
+            address = self._client.brokers.address(queue.broker_name)
         except BrokerUnreachable as error:  # its master is away
             answered(error)
         else:
@@ -101,7 +101,7 @@ class BrokerOffsets:
 
     def life(self, queue: MessageQueue) -> object:
         """Return a value that changes if the broker may have been killed, or if the master has changed."""
-        address = self._client.routes.master_address(queue.broker_name)
+        address = self._client.brokers.master_address(queue.broker_name)
         return address, self._client.losses(address)
 
     def _request(self, queue: MessageQueue, offset: int) -> Frame:
@@ -117,6 +117,83 @@ class BrokerOffsets:
         """Do nothing: the broker writes its offsets to disk every 5 s."""
 
 
+class QueueOffset:
+    """The committed offset of one queue, for the owner of the queue. Safe for threads.
+
+    ``known`` is the committed offset, and :meth:`Offsets.life` when it was read. ``finished_to`` returns the offset to
+    commit, and ``is_mine`` whether the queue still belongs to the owner: otherwise nothing is committed.
+    """
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        offsets: Offsets,
+        known: tuple[int, object],
+        finished_to: Callable[[], int],
+        is_mine: Callable[[], bool],
+    ) -> None:
+        self._queue = queue
+        self._offsets = offsets
+        self._finished_to = finished_to
+        self._is_mine = is_mine
+        self._known = known
+        self._commits = 0  # commits sent during the broker's current life
+        self._committing = threading.Lock()
+
+    @property
+    def committed(self) -> int:
+        """The offset known to the broker."""
+        return self._known[0]
+
+    def commit(self) -> None:
+        """Commit the offset if it changed or may be lost. Raises QueueError, OSError."""
+        if self._is_mine():
+            self.commit_last()
+
+    def commit_last(self) -> None:
+        """As :meth:`commit`, for an owner that has just ended its grant."""
+        with self._committing:  # so that commits arrive in order
+            current = self._current()
+            while not self._is_known(current):
+                self._offsets.commit(self._queue, current[0])
+                self._note(current)
+
+    def commit_soon(self) -> None:
+        """As :meth:`commit`, without waiting; does nothing while an earlier one waits for its answer."""
+        if not self._is_mine() or not self._committing.acquire(blocking=False):
+            return
+
+        def done(stored: bool) -> None:
+            if stored:
+                self._note(current)
+            self._committing.release()
+
+        try:
+            current = self._current()
+            if self._is_known(current):
+                self._committing.release()
+            else:
+                self._offsets.commit_soon(self._queue, current[0], done)
+        except BaseException:
+            self._committing.release()
+            raise
+
+    def _current(self) -> tuple[int, object]:
+        return self._finished_to(), self._offsets.life(self._queue)
+
+    def _is_known(self, current: tuple[int, object]) -> bool:
+        """Whether the broker has an offset for sure. The first one is committed twice.
+
+        If the first offsets of a group in a topic, for several queues, reach a broker at once, it makes a table for
+        each of them and keeps only the last one, but answers success to all. [ConsumerOffsetManager.commitOffset]
+        """
+        return current == self._known and self._commits != 1
+
+    def _note(self, current: tuple[int, object]) -> None:
+        self._commits = self._commits + 1 if current[1] == self._known[1] else 1
+        self._known = current
+
+
 def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> int | None:
     """Return a group's offset at the broker; None if it has no offset.
 
@@ -129,7 +206,7 @@ def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> 
         topic=client.url.wrap(queue.topic),
         queueId=queue.queue_id,
     )
-    address = client.routes.address(queue.broker_name)
+    address = client.brokers.address(queue.broker_name)
     answer = client.call(address, wanted, _TIMEOUT_S, also=(ResponseCode.QUERY_NOT_FOUND,))
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
@@ -139,7 +216,7 @@ def committed_offset(client: ClusterClient, group: str, queue: MessageQueue) -> 
 def oldest_offset(client: ClusterClient, queue: MessageQueue) -> int:
     """Return the queue offset of the oldest message."""
     wanted = request(RequestCode.GET_MIN_OFFSET, topic=client.url.wrap(queue.topic), queueId=queue.queue_id)
-    answer = client.call(client.routes.address(queue.broker_name), wanted, _TIMEOUT_S)
+    answer = client.call(client.brokers.address(queue.broker_name), wanted, _TIMEOUT_S)
     return int(response_fields(RequestCode.GET_MIN_OFFSET, answer)["offset"])
 
 

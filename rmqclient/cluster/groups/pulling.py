@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.groups.prefetch import BATCH, Prefetch
 from rmqclient.cluster.groups.subscriptions import TAG
 from rmqclient.cluster.groups.timer_thread import TimerThread
 from rmqclient.errors import QueueError, StoreClosed
@@ -36,9 +38,6 @@ from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import MessageQueue
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.wire import decode_records
-
-BATCH: Final = 32
-"""Messages of one answer, at most. [pullBatchSize]"""
 
 _SUSPEND_MS: Final = 15_000
 _TIMEOUT_S: Final = 30.0
@@ -59,22 +58,11 @@ _NEEDS_HEARTBEAT: Final = frozenset(
 _log = Log(__name__)
 
 
-class TakesPulled(Protocol):
-    """Receives the messages of a queue. Called on the I/O thread."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more messages may be pulled."""
-
-    def pulled(self, messages: list[ReceivedMessage], next_offset: int, max_offset: int) -> None:
-        """Take messages. Those between them and ``next_offset`` did not pass the broker's filter."""
-
-    def moved(self, next_offset: int) -> None:
-        """Continue at ``next_offset``, because the requested offset does not exist, or because of a reset."""
-
-
 class Pulling:
-    """The long polls of one queue. Safe for threads."""
+    """The long polls of one queue. Safe for threads.
+
+    ``moved`` gets the next offset, on the I/O thread, if the requested one does not exist, or after a reset.
+    """
 
     def __init__(
         self,
@@ -83,10 +71,10 @@ class Pulling:
         group: str,
         queue: MessageQueue,
         subscription: Subscription,
-        offset: int,
-        taker: TakesPulled,
+        messages: Prefetch,
+        moved: Callable[[int], None],
     ) -> None:
-        self.offset = offset
+        self.offset = messages.next_offset
         """Queue offset that the next request asks for."""
         self.answered_at = time.monotonic()
         """Monotonic seconds of the broker's last answer."""
@@ -95,8 +83,9 @@ class Pulling:
         self._group = group
         self._queue = queue
         self._subscription = subscription
-        self._taker = taker
-        self._address = client.routes.read_address(queue.broker_name)
+        self._messages = messages
+        self._moved = moved
+        self._address = client.brokers.read_address(queue.broker_name)
         self._lock = threading.Lock()
         self._is_asking = False
         self._stopped = False
@@ -107,7 +96,7 @@ class Pulling:
     def go_on(self) -> None:
         """Send a request, unless one is under way or too many messages are prefetched."""
         with self._lock:
-            if self._is_asking or self._stopped or not self._taker.has_room:
+            if self._is_asking or self._stopped or not self._messages.has_room:
                 return
             self._is_asking = True
         self._ask()
@@ -123,7 +112,7 @@ class Pulling:
     def _ask_again(self) -> None:
         """Send the next request, to the current master. Not on the I/O thread."""
         try:
-            self._address = self._client.routes.read_address(self._queue.broker_name)
+            self._address = self._client.brokers.read_address(self._queue.broker_name)
         except QueueError as error:
             self._later(error)
         else:
@@ -172,7 +161,7 @@ class Pulling:
             messages = decode_records(answer.body, self._queue, delivered=True)
         before, self.offset = self.offset, fields["nextBeginOffset"]
         self._answered_well()
-        self._taker.pulled(messages, self.offset, fields["maxOffset"])
+        self._messages.add(messages, self.offset, fields["maxOffset"])
         self._follow(fields["suggestWhichBrokerId"])  # last, because it fails if the routes have just lost the broker
         if self.offset == before and time.monotonic() - self._asked_at < _SHORTEST_PAUSE_S:
             self._timers.after(_SHORTEST_PAUSE_S, self._end_of_pause)  # the broker does not hold requests
@@ -183,7 +172,7 @@ class Pulling:
         fields = response_fields(RequestCode.PULL_MESSAGE, answer)
         self.offset = fields["nextBeginOffset"]
         self._answered_well()
-        self._taker.moved(self.offset)
+        self._moved(self.offset)
         self._timers.after(_SHORTEST_PAUSE_S, self._end_of_pause)
 
     def _answered_well(self) -> None:
@@ -192,7 +181,7 @@ class Pulling:
 
     def _follow(self, broker_id: int) -> None:
         """Use the suggested broker for the next request: a slave while the master reads from disk."""
-        self._address = self._client.routes.read_address(self._queue.broker_name, broker_id)
+        self._address = self._client.brokers.read_address(self._queue.broker_name, broker_id)
 
     def _end_of_pause(self) -> None:
         with self._lock:
@@ -210,5 +199,5 @@ class Pulling:
             self._complaint = type(error).__name__
             _log.warning("group %s: pulling from %s: %s; it is tried again", self._group, self._queue, error)
         if getattr(error, "code", None) in _NEEDS_HEARTBEAT:
-            self._timers.after(0.0, self._client.heartbeat)
+            self._timers.after(0.0, self._client.heartbeats.beat)
         self._timers.after(self._pause_s, self._ask_again)

@@ -70,10 +70,10 @@ def answer_brokers(
     def directly(asked: Frame, _address: str) -> Frame:
         return response(asked, ResponseCode.SYSTEM_ERROR, remark=_NOT_DIRECTLY)
 
-    client.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
-    client.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
-    client.on(RequestCode.GET_CONSUMER_RUNNING_INFO, running)
-    client.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, directly)
+    client.requests.on(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, reset)
+    client.requests.on(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, status)
+    client.requests.on(RequestCode.GET_CONSUMER_RUNNING_INFO, running)
+    client.requests.on(RequestCode.CONSUME_MESSAGE_DIRECTLY, directly)
 
 
 def running_info(
@@ -95,12 +95,13 @@ def running_info(
 
 def _process_queue(grant: ClusterGrant) -> ProcessQueueInfo:
     now_ms = time.time_ns() // 1_000_000
-    pulled_ms = now_ms - int((time.monotonic() - grant.pulled_at) * 1000)
+    pulled_at = 0.0 if grant.pulling is None else grant.pulling.answered_at
+    pulled_ms = now_ms - int((time.monotonic() - pulled_at) * 1000)
     return ProcessQueueInfo(
         commit_offset=grant.committed_offset,
         cached_min_offset=grant.committed_offset,
         cached_max_offset=grant.next_offset,
-        cached_count=grant.unfinished + grant.ahead,
+        cached_count=grant.messages.unfinished + grant.messages.ahead,
         locked=not grant.lease_is_over,
         last_lock_timestamp=now_ms,
         dropped=not grant.valid,
@@ -114,7 +115,7 @@ def queues_of(client: ClusterClient, group: str, topic: str, member: str) -> lis
     wanted = request(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup=group, clientId=member, jstackEnable=False)
     try:
         broker = client.routes.read_queues(topic)[0].broker_name
-        answer = client.call(client.routes.read_address(broker), wanted, _TIMEOUT_S)
+        answer = client.call(client.brokers.read_address(broker), wanted, _TIMEOUT_S)
         queues = RunningInfo.decode(answer.body).queues
     except (QueueError, IndexError) as error:
         _log.debug("group %s: member %s does not tell its queues: %s", group, member, error)

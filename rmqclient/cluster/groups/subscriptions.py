@@ -82,7 +82,7 @@ class Subscriptions:
                 topics.setdefault(RETRY_PREFIX + group, subscription_to(RETRY_PREFIX + group, MessageFilter()))
             self._models[group] = MessageModel.BROADCASTING if broadcast else MessageModel.CLUSTERING
             data = self._data(group)
-        self._client.add_consumer(data)
+        self._client.heartbeats.add_consumer(data)
         return subscription
 
     def remove(self, group: str) -> None:
@@ -90,7 +90,7 @@ class Subscriptions:
         with self._lock:
             known = self._groups.pop(group, None)
         if known is not None:
-            self._client.remove_consumer(group)
+            self._client.heartbeats.remove_consumer(group)
 
     def of(self, group: str) -> list[Subscription]:
         """Return the subscriptions of a group of this client."""
@@ -116,7 +116,7 @@ class Subscriptions:
 
     def _check_at(self, broker_name: str, group: str, subscription: Subscription, body: bytes) -> None:
         try:
-            address = self._client.routes.read_address(broker_name)
+            address = self._client.brokers.read_address(broker_name)
             self._client.call(address, request(RequestCode.CHECK_CLIENT_CONFIG, body))
         except (BrokerUnreachable, RequestTimedOut) as error:
             sql = subscription.expression
@@ -149,7 +149,7 @@ def warn_of_mismatch(client: ClusterClient, group: str, own: Iterable[Subscripti
 def _subscription_at_broker(client: ClusterClient, group: str, topic: str) -> tuple[str, str] | None:
     try:
         queues = client.routes.read_queues(topic)
-        address = client.routes.read_address(queues[0].broker_name)
+        address = client.brokers.read_address(queues[0].broker_name)
         answer = client.call(address, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group))
         there = ConsumerConnection.decode(answer.body).subscriptions.get(topic)
     except (QueueError, IndexError):

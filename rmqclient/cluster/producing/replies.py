@@ -44,7 +44,7 @@ class Pushes:
 
     def add(self, requester: ClusterReplies) -> None:
         """Pass replies to a requester from now on."""
-        self._client.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
+        self._client.requests.on(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
         with self._changing:
             self._requesters.append(requester)
 
@@ -81,7 +81,7 @@ class ClusterReplies:
         with self._changing:
             if self._leave is None:
                 self._pushes.add(self)
-                for cluster in self._client.routes.cluster().clusters:
+                for cluster in self._client.brokers.cluster().clusters:
                     self._know_brokers(cluster)
                 self._leave = self._groups.join(self._client.url.wrap(PRODUCER_GROUP))
         return {}
@@ -152,12 +152,12 @@ class ClusterReplySender:
 
     def _queues(self, topic: str, first: str) -> list[MessageQueue]:
         """Return the queue of the reply topic on each master, beginning with broker ``first``."""
-        masters = self._client.routes.masters()
+        masters = self._client.brokers.masters()
         names = sorted(masters, key=lambda name: (name != first, name))
         return [MessageQueue(topic, 0, name) for name in names]
 
     def _send(self, frame: Frame, queue: MessageQueue, request: ReceivedMessage) -> None:
-        address = self._client.routes.address(queue.broker_name)
+        address = self._client.brokers.address(queue.broker_name)
         answer = self._client.call(address, to_queue(frame, queue), also=STORED | {ResponseCode.SYSTEM_ERROR})
         if answer.code == ResponseCode.SYSTEM_ERROR:
             _log.warning("the reply to message %s did not reach its requester: broker %s says: %s",

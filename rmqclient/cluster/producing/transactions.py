@@ -56,7 +56,7 @@ class Questions:
 
     def listen(self, group: str, listener: Callable[[_Question], None]) -> None:
         """Pass the checks of a group, by its name on the wire, to ``listener``."""
-        self._client.on(RequestCode.CHECK_TRANSACTION_STATE, self._take)
+        self._client.requests.on(RequestCode.CHECK_TRANSACTION_STATE, self._take)
         with self._changing:
             self._listeners.setdefault(group, []).append(listener)
 
@@ -98,7 +98,7 @@ class ClusterTransactions:
         AnswerError of a broker that no longer has the half message; BrokerUnreachable.
         """
         self._client.call(
-            self._client.routes.address(half.queue.broker_name),
+            self._client.brokers.address(half.queue.broker_name),
             request(
                 RequestCode.END_TRANSACTION,
                 producerGroup=self._group,

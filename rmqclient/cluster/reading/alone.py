@@ -67,7 +67,7 @@ class Alone:
     def _tried(self, name: str) -> tuple[list[MessageQueue], bool]:
         """Lock the name at each master; return the locks obtained, and whether another client holds one."""
         mine: list[MessageQueue] = []
-        for broker_name in self._client.routes.masters():
+        for broker_name in self._client.brokers.masters():
             queue = MessageQueue(name, 0, broker_name)
             with suppress(BrokerUnreachable, RequestTimedOut):
                 if not self._locks.lock(queue):

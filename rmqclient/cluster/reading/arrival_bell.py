@@ -63,7 +63,7 @@ class ArrivalBell(ThreadBell):
                 return
             self._polled[queue] = end
         asked = self._reader.pull(queue, end, 1, wait_ms=_WAIT_MS)
-        address = self._client.routes.read_address(queue.broker_name)
+        address = self._client.brokers.read_address(queue.broker_name)
         self._client.submit(address, asked, lambda answer: self._answered(queue, end, answer), _TIMEOUT_S)
 
     def _answered(self, queue: MessageQueue, end: int, answer: Frame | QueueError) -> None:

@@ -41,7 +41,7 @@ class Finding:
             return []
         found: list[ReceivedMessage] = []
         for broker in brokers:
-            address = self._client.routes.read_address(broker.name)
+            address = self._client.brokers.read_address(broker.name)
             asked = request(
                 RequestCode.QUERY_MESSAGE,
                 topic=self._client.url.wrap(topic),
@@ -73,7 +73,7 @@ class Finding:
         Raises StoreBusy after 5 s.
         """
         deadline = time.monotonic() + _SETTLED_WITHIN_S
-        for name, address in self._client.routes.masters().items():
+        for name, address in self._client.brokers.masters().items():
             while int(runtime_info(self._client, address).get("dispatchBehindBytes", "0")) > 0:
                 if time.monotonic() > deadline:
                     raise StoreBusy(
@@ -84,7 +84,7 @@ class Finding:
     def begin_ms(self) -> int | None:
         """Return the time since which every master has all messages; None if none were removed."""
         begins = []
-        for address in self._client.routes.masters().values():
+        for address in self._client.brokers.masters().values():
             info = runtime_info(self._client, address)
             if int(info.get("commitLogMinOffset", "0")) > 0:
                 begins.append(int(info.get("earliestMessageTimeStamp", "-1")))
@@ -96,7 +96,7 @@ class Finding:
             place = parse_offset_id(message_id)
         except ValueError:
             return None
-        for name, broker in self._client.routes.cluster().brokers.items():
+        for name, broker in self._client.brokers.cluster().brokers.items():
             if place.address in broker.addresses.values():
                 asked = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=place.commit_log_offset)
                 answer = self._client.call(place.address, asked, also=(ResponseCode.SYSTEM_ERROR,))

@@ -182,7 +182,7 @@ class Groups:
     def _offsets_at(self, broker_name: str) -> dict[tuple[str, MessageQueue], int]:
         """Return a broker's offsets in this namespace, by group and queue."""
         answer = self._client.call(
-            self._client.routes.address(broker_name), request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+            self._client.brokers.address(broker_name), request(RequestCode.GET_ALL_CONSUMER_OFFSET)
         )
         body: Any = fastjson.read(answer.body)
         found = {}
@@ -197,7 +197,7 @@ class Groups:
     def _known_at(self, broker_name: str) -> list[str]:
         """Return the groups for which a broker has settings."""
         answer = self._client.call(
-            self._client.routes.address(broker_name), request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            self._client.brokers.address(broker_name), request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         )
         body: Any = fastjson.read(answer.body)
         names = [str(name) for name in body.get("subscriptionGroupTable") or ()]
@@ -223,7 +223,7 @@ class Groups:
         try:
             at_brokers.commit(queue, offset)
         except GroupNotFound:  # a 5.x broker knows a group only after a pull or a heartbeat
-            address = self._client.routes.read_address(queue.broker_name)
+            address = self._client.brokers.read_address(queue.broker_name)
             pull = self._queues.pull(queue, 0, 1, group=self._url.wrap(group))
             self._client.call(address, pull, also=_ANY_CODE)
             at_brokers.commit(queue, offset)
@@ -255,7 +255,7 @@ class Groups:
         """Let the brokers move running members."""
         named = {"topic": self._url.wrap(topic), "group": self._url.wrap(group), "isForce": True}
         for broker_name in {queue.broker_name for queue in targets}:
-            address = self._client.routes.address(broker_name)
+            address = self._client.brokers.address(broker_name)
             if versions[broker_name] < _OF_5:
                 known = self._offsets_at(broker_name)
                 for queue, offset in targets.items():
@@ -274,7 +274,7 @@ class Groups:
             raise ClusterError(f"{address} does not move group {fields['group']!r}: {answer.remark}")
 
     def _masters(self) -> dict[str, str]:
-        return self._client.routes.masters()
+        return self._client.brokers.masters()
 
 
 def _member(group: str, topic: str, client_id: str, subscription: str) -> MemberInfo:

@@ -69,7 +69,7 @@ class OpenTransactions:
                 "again by hand, or leave it"
             )
         self._client.call(
-            self._client.routes.address(half.queue.broker_name),
+            self._client.brokers.address(half.queue.broker_name),
             request(
                 RequestCode.END_TRANSACTION,
                 producerGroup=self._client.url.wrap(transaction.group),
@@ -105,7 +105,7 @@ class OpenTransactions:
     def _operations(self, queue: MessageQueue) -> list[ReceivedMessage]:
         if queue in self._queues_of(OPERATION_TOPIC):
             return self._read(queue)
-        address = self._client.routes.address(queue.broker_name)
+        address = self._client.brokers.address(queue.broker_name)
         begin, found = committed_offset(self._client, _GROUP, queue) or 0, []
         while places := self._places(address, queue, begin):
             found += [self._at(address, place) for place in places]

@@ -41,7 +41,7 @@ class Reader:
     def __init__(self, client: ClusterClient, group: str = READER_GROUP, *, masters_only: bool = False) -> None:
         self._client = client
         self._group = group
-        self._address = client.routes.address if masters_only else client.routes.read_address
+        self._address = client.brokers.address if masters_only else client.brokers.read_address
 
     def span(self, queue: MessageQueue) -> Span:
         """Return the range of offsets that a queue has; a broker answers 0 and 0 for a missing queue."""

@@ -42,7 +42,7 @@ class Topics:
         answer = self._client.name_servers.call(request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
         found = fastjson.read(answer.body) if answer.body else {}
         names = found.get("topicList") if isinstance(found, dict) else None
-        cluster = self._client.routes.cluster()
+        cluster = self._client.brokers.cluster()
         own = {*cluster.brokers, *cluster.clusters, *(f"{name}_REPLY_TOPIC" for name in cluster.clusters)}
         shown = {self._url.unwrap(name): name for name in map(str, names or ()) if name not in own}
         return sorted(topic for topic, name in shown.items() if self._url.wrap(topic) == name)
@@ -89,7 +89,7 @@ class Topics:
         for broker in self._client.routes.of(topic).brokers:
             asked = request(RequestCode.GET_TOPIC_CONFIG, topic=self._url.wrap(topic))
             try:
-                answer = self._client.call(self._client.routes.read_address(broker.name), asked)
+                answer = self._client.call(self._client.brokers.read_address(broker.name), asked)
             except RequestNotSupported:
                 return "delete"
             config = fastjson.read(answer.body)
@@ -99,7 +99,7 @@ class Topics:
         return "delete"
 
     def _make(self, topic: str, queue_count: int, cleanup_policy: str | None) -> None:
-        masters = self._client.routes.masters()
+        masters = self._client.brokers.masters()
         attributes = None
         if cleanup_policy == "compact":
             for name, address in masters.items():
@@ -119,7 +119,7 @@ class Topics:
     def _make_readable(self, topic: str) -> None:
         _log.warning("topic %s could only be written, as 4.9 makes it: it is made readable, too", topic)
         for queue in self._client.routes.of(topic, fresh=True).queues:
-            address = self._client.routes.address(queue.broker_name)
+            address = self._client.brokers.address(queue.broker_name)
             self._update(address, topic, max(1, queue.write_queues), queue.perm | READABLE, None)
         self._client.routes.of(topic, fresh=True)
 

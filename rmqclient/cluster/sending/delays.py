@@ -68,8 +68,8 @@ class Delays:
 
     def _version(self, broker_name: str) -> int:
         """Return the version of a broker. One without a heartbeat yet, because no route has it, is asked now."""
-        address = self._client.routes.address(broker_name)
-        version = self._client.broker_version(address) or self._versions.get(address)
+        address = self._client.brokers.address(broker_name)
+        version = self._client.heartbeats.version(address) or self._versions.get(address)
         if version is None:
             beat = request(RequestCode.HEART_BEAT, Heartbeat(self._client.client_id).encode())
             version = self._versions[address] = self._client.call(address, beat).version

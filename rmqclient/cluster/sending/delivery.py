@@ -125,7 +125,7 @@ class Delivery:
             queue = self._next_queue(send)
             began = time.monotonic()
             try:
-                address = self._client.routes.address(queue.broker_name)
+                address = self._client.brokers.address(queue.broker_name)
                 answer = self._client.call(address, to_queue(send.request, queue), also=STORED)
             except QueueError as error:
                 self._failed(send, queue, error)
@@ -194,7 +194,7 @@ class Delivery:
         try:
             queue = self._next_queue(send)
             began = time.monotonic()
-            address = self._client.routes.address(queue.broker_name)
+            address = self._client.brokers.address(queue.broker_name)
             answered = partial(self._answered, send, done, queue, address, began)
             self._client.submit(address, to_queue(send.request, queue), answered)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited

@@ -28,7 +28,7 @@ class ProducerGroups:
             self._users[group] += 1
             is_first = self._users[group] == 1
         if is_first:
-            self._client.add_producer(group)
+            self._client.heartbeats.add_producer(group)
         left: list[None] = []
         return partial(self._leave, group, left)
 
@@ -40,4 +40,4 @@ class ProducerGroups:
             self._users[group] -= 1
             is_last = self._users[group] == 0
         if is_last:
-            self._client.remove_producer(group)
+            self._client.heartbeats.remove_producer(group)

@@ -35,7 +35,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rmqclient.cluster.client.routes import Routes, not_writable
+from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.client.routes import not_writable
 from rmqclient.errors import UnknownTopic
 from rmqclient.message import MessageQueue
 from rmqclient.names import RETRY_PREFIX, check_topic
@@ -66,8 +67,9 @@ class _Topic:
 class QueueChoice:
     """Chooses queues by the routes of a cluster. Safe for threads."""
 
-    def __init__(self, routes: Routes, refresh_s: float = 5.0) -> None:
-        self._routes = routes
+    def __init__(self, client: ClusterClient, refresh_s: float = 5.0) -> None:
+        self._routes = client.routes
+        self._brokers = client.brokers
         self._refresh_s = refresh_s
         self._topics: dict[str, _Topic] = {}
         self.avoidance = Avoidance()
@@ -134,7 +136,7 @@ class QueueChoice:
     def _expected(self, topic: str) -> list[MessageQueue]:
         """Return the expected queues of a topic without a route."""
         if topic.startswith(RETRY_PREFIX):
-            return [MessageQueue(topic, 0, broker_name) for broker_name in sorted(self._routes.masters())]
+            return [MessageQueue(topic, 0, broker_name) for broker_name in sorted(self._brokers.masters())]
         try:
             model = self._routes.publish_queues(DEFAULT_TOPIC)
         except UnknownTopic:

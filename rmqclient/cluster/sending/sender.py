@@ -30,7 +30,7 @@ class ClusterSender:
 
     def __init__(self, client: ClusterClient, groups: ProducerGroups, group: str, limits: Limits) -> None:
         wire_group = client.url.wrap(group)
-        choice = QueueChoice(client.routes)
+        choice = QueueChoice(client)
         self._url = client.url
         self._max_body_bytes = limits.max_body_bytes
         self._singles = SendRequests(RequestCode.SEND_MESSAGE_V2, wire_group)

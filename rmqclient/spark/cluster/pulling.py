@@ -199,7 +199,7 @@ class Pull:
 
     def _connected(self) -> DirectConnection:
         if self._connection is None:
-            address = self._client.routes.address(self._queue.broker_name)
+            address = self._client.brokers.address(self._queue.broker_name)
             self._connection = borrow(self._client.url, address)
         return self._connection
 

@@ -74,7 +74,7 @@ class RowSender:
         self._requests = SendRequests(RequestCode.SEND_BATCH_MESSAGE, client.url.wrap(group))
         self._prefix = prefix
         self._topic = None if topic is None else check_topic(topic)
-        self._choice = QueueChoice(client.routes)
+        self._choice = QueueChoice(client)
         self._open: dict[_Group, _Batch] = {}
         self._under_way: dict[MessageQueue, _Batch] = {}
         self._arrived: SimpleQueue[tuple[_Batch, Frame | QueueError]] = SimpleQueue()
@@ -167,7 +167,7 @@ class RowSender:
         topic = self._url.wrap(batch.group.topic)
         frame = self._requests.make(topic, b"".join(batch.rows), born_ms=batch.group.born_ms)
         try:
-            address = self._client.routes.address(batch.queue.broker_name)
+            address = self._client.brokers.address(batch.queue.broker_name)
         except QueueError as error:  # the broker has left the routes
             self._arrived.put((batch, error))
             return

@@ -91,12 +91,12 @@ def test_requests_of_brokers_are_answered_off_the_io_thread() -> None:
         return response(asked, body=address.encode())
 
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
-        client.on(INFO, answer)
+        client.requests.on(INFO, answer)
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.push(request(INFO, consumerGroup="shop", clientId=client.client_id))
         assert blocked.wait(10)
-        client.heartbeat()  # goes on while a handler takes its time
+        client.heartbeats.beat()  # goes on while a handler takes its time
         release.set()
         (answered,) = cluster.wait_for_answers(1)
         assert answered.body == cluster.address.encode()
@@ -109,11 +109,11 @@ def test_what_nobody_handles_and_what_fails_is_answered_too(caplog: pytest.LogCa
 
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         asked = request(INFO, consumerGroup="shop", clientId=client.client_id)
         cluster.push(asked)
         assert cluster.wait_for_answers(1)[0].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        client.on(INFO, fail)
+        client.requests.on(INFO, fail)
         cluster.push(asked)
         answer = cluster.wait_for_answers(2)[1]
         assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -129,14 +129,14 @@ def test_a_oneway_request_of_a_broker_is_not_answered() -> None:
         return response(asked, remark=address)
 
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
-        client.on(CHANGED, handle)
+        client.requests.on(CHANGED, handle)
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         oneway = request(CHANGED, consumerGroup="shop")
         oneway.flag = 2
         cluster.push(oneway)
         assert handled.wait(10)
-        client.heartbeat()
+        client.heartbeats.beat()
         assert cluster.answers == []
 
 
@@ -170,8 +170,8 @@ def test_a_closed_client_refuses_everything_and_closes_again() -> None:
             lambda: client.submit(cluster.address, question(), lambda _: None),
             lambda: client.tell(cluster.address, question()),
             lambda: client.routes.of("orders"),
-            lambda: client.add_producer("tills"),
-            client.heartbeat,
+            lambda: client.heartbeats.add_producer("tills"),
+            client.heartbeats.beat,
             client.check_usable,
         ):
             with pytest.raises(StoreClosed, match="closed"):
@@ -182,7 +182,7 @@ def test_a_closed_client_refuses_everything_and_closes_again() -> None:
 def test_closing_takes_bounded_time_though_a_broker_is_silent() -> None:
     with scripted_cluster() as cluster, client_of(cluster.address, rest="?timeout=2") as client:
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.script[RequestCode.UNREGISTER_CLIENT.value] = lambda _: None
         begun = time.monotonic()
         client.close()

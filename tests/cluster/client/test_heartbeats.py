@@ -23,20 +23,20 @@ SHOP = ConsumerData("shop", subscriptions=(Subscription("orders"),))
 def test_a_group_is_told_to_every_known_broker_before_the_call_returns() -> None:
     with scripted_cluster(brokers=("a", "b"), version=479) as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_producer("tills")
-        client.add_consumer(SHOP)
+        client.heartbeats.add_producer("tills")
+        client.heartbeats.add_consumer(SHOP)
         for name, address in cluster.brokers.items():
             last = Heartbeat.decode(cluster.asked(BEAT, name)[-1].body)
             assert last.client_id == client.client_id
             assert [producer.group for producer in last.producers] == ["tills"]
             assert last.consumers == (SHOP,)
-            assert client.broker_version(address) == 479
-        assert client.broker_version("elsewhere:1") == 0
+            assert client.heartbeats.version(address) == 479
+        assert client.heartbeats.version("elsewhere:1") == 0
 
 
 def test_a_broker_whose_route_becomes_known_hears_of_the_groups_first() -> None:
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
-        client.add_consumer(SHOP)
+        client.heartbeats.add_consumer(SHOP)
         assert not cluster.asked(BEAT)
         client.routes.of("orders")
         assert len(cluster.asked(BEAT)) == 1
@@ -50,9 +50,9 @@ def test_producers_are_told_to_masters_only_and_consumers_to_slaves_too() -> Non
         route = TopicRoute((RouteBroker("b", "C", addresses),), (RouteQueue("b", 1, 1),))
         cluster.script[RequestCode.GET_ROUTEINFO_BY_TOPIC.value] = lambda asked: response(asked, body=route.encode())
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         assert len(cluster.asked(BEAT, "slave")) == 0
-        client.add_consumer(SHOP)
+        client.heartbeats.add_consumer(SHOP)
         assert len(cluster.asked(BEAT, "slave")) == 1
         assert len(cluster.asked(BEAT, "master")) == 2
 
@@ -61,7 +61,7 @@ def test_heartbeats_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeats_module, "INTERVAL_S", 0.05)
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.wait_for(BEAT, 5)
 
 
@@ -76,9 +76,9 @@ def test_heartbeats_go_on_after_an_exception_that_nobody_expected(
             raise failure
 
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
-        client._heartbeats._refresh = refresh
+        monkeypatch.setattr(client.routes, "refresh", refresh)
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.wait_for(BEAT, 4)
     assert "can't start new thread" in caplog.text
 
@@ -87,13 +87,13 @@ def test_leaving_a_group_and_closing_are_told() -> None:
     with scripted_cluster() as cluster:
         with client_of(cluster.address) as client:
             client.routes.of("orders")
-            client.add_producer("tills")
-            client.add_producer("desks")
-            client.add_consumer(SHOP)
-            client.remove_producer("tills")
-            client.remove_producer("never joined")
+            client.heartbeats.add_producer("tills")
+            client.heartbeats.add_producer("desks")
+            client.heartbeats.add_consumer(SHOP)
+            client.heartbeats.remove_producer("tills")
+            client.heartbeats.remove_producer("never joined")
             assert [request_fields(asked)["producerGroup"] for asked in cluster.asked(LEAVE)] == ["tills"]
-            client.heartbeat()
+            client.heartbeats.beat()
             assert len(Heartbeat.decode(cluster.asked(BEAT)[-1].body).producers) == 1
         left = [request_fields(asked) for asked in cluster.asked(LEAVE)[1:]]
         assert {fields.get("producerGroup") or fields["consumerGroup"] for fields in left} == {"desks", "shop"}
@@ -104,7 +104,7 @@ def test_a_broker_hears_again_soon_after_its_connection_was_lost(monkeypatch: py
     monkeypatch.setattr(heartbeats_module, "RETRY_S", 0.1)
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_consumer(SHOP)
+        client.heartbeats.add_consumer(SHOP)
         begun = time.monotonic()
         for count in (2, 3, 4):
             cluster.hang_up()
@@ -122,7 +122,7 @@ def test_a_broker_that_refuses_a_heartbeat_is_tried_again_and_it_is_logged_once(
 
     with scripted_cluster({BEAT: refused}) as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.wait_for(BEAT, 4)
         del cluster.script[BEAT.value]
         count = len(cluster.asked(BEAT))
@@ -133,10 +133,10 @@ def test_a_broker_that_refuses_a_heartbeat_is_tried_again_and_it_is_logged_once(
 def test_a_lost_connection_to_who_is_no_broker_is_no_reason_for_a_heartbeat() -> None:
     with scripted_cluster() as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        client.add_producer("tills")
-        client._heartbeats.lost("127.0.0.1:9")
+        client.heartbeats.add_producer("tills")
+        client.heartbeats.lost("127.0.0.1:9")
         deadline = time.monotonic() + 10
-        while client._heartbeats._missed:
+        while client.heartbeats._missed:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         assert len(cluster.asked(BEAT)) == 1
@@ -149,7 +149,7 @@ def test_routes_are_asked_for_again_with_the_heartbeats(monkeypatch: pytest.Monk
     with scripted_cluster(topics=topics) as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
         client.routes.of("others")
-        client.add_producer("tills")
+        client.heartbeats.add_producer("tills")
         cluster.wait_for(RequestCode.GET_ROUTEINFO_BY_TOPIC, 5)
         del topics["orders"]
         cluster.wait_for(BEAT, len(cluster.asked(BEAT)) + 3)  # one topic less is no reason to end

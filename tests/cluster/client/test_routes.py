@@ -32,7 +32,7 @@ def test_the_queues_of_a_topic_come_in_rocketmqs_order() -> None:
         expected = [MessageQueue("orders", queue_id, name) for name in ("b-10", "b-2") for queue_id in (0, 1)]
         assert client.routes.publish_queues("orders") == expected
         assert client.routes.read_queues("orders") == expected
-        assert client.routes.address("b-10") == cluster.brokers["b-10"]
+        assert client.brokers.address("b-10") == cluster.brokers["b-10"]
         assert len(cluster.asked(ROUTE)) == 1
 
 
@@ -55,12 +55,12 @@ def test_permissions_masters_and_order_decide_which_queues_there_are() -> None:
         assert routes.publish_queues("R") == []
         assert len(routes.read_queues("R")) == 3
         assert routes.publish_queues("O") == [MessageQueue("O", 0, "a")]
-        assert routes.read_address("a") == "h:1"
-        assert routes.read_address("a", 1) == "h:2"
-        assert routes.read_address("a", 9) == "h:1"
-        assert routes.read_address("b") == "h:3"
+        assert client.brokers.read_address("a") == "h:1"
+        assert client.brokers.read_address("a", 1) == "h:2"
+        assert client.brokers.read_address("a", 9) == "h:1"
+        assert client.brokers.read_address("b") == "h:3"
         with pytest.raises(BrokerUnreachable, match="'b' has no master"):
-            routes.address("b")
+            client.brokers.address("b")
 
 
 def test_a_topic_that_nobody_knows_is_unknown() -> None:
@@ -140,16 +140,16 @@ def test_a_master_that_has_left_a_route_is_looked_for_while_its_slave_is_read(mo
     with scripted_cluster({ROUTE: routed}) as cluster, client_of(cluster.address) as client:
         # Given a broker with a master and a slave
         assert len(client.routes.publish_queues("orders")) == 1
-        assert client.routes.has_master("a")
+        assert client.brokers.has_master("a")
         # When the master leaves
         del addresses[0]
         client.routes.forget("orders")
         # Then the slave is read, and the master found when it is back
         assert (client.routes.publish_queues("orders"), len(client.routes.read_queues("orders"))) == ([], 1)
-        assert not client.routes.has_master("a")
+        assert not client.brokers.has_master("a")
         addresses[0] = "127.0.0.1:9"
         assert len(client.routes.publish_queues("orders")) == 1
-        assert client.routes.has_master("a")
+        assert client.brokers.has_master("a")
 
 
 def test_threads_that_learn_of_brokers_at_once_forget_none() -> None:
@@ -159,7 +159,7 @@ def test_threads_that_learn_of_brokers_at_once_forget_none() -> None:
             """Brokers, of which another thread learns more while these are read."""
 
             def keys(self) -> Any:
-                other = threading.Thread(target=client.routes._learn, args=({"b": {0: "h:2"}},))
+                other = threading.Thread(target=client.brokers.learn, args=({"b": {0: "h:2"}},))
                 other.start()
                 other.join(10)
                 return super().keys()
@@ -167,8 +167,8 @@ def test_threads_that_learn_of_brokers_at_once_forget_none() -> None:
             def __iter__(self) -> Iterator[str]:
                 return super().__iter__()
 
-        client.routes._learn(Slow(a={0: "h:1"}))
-        assert (client.routes.address("a"), client.routes.address("b")) == ("h:1", "h:2")
+        client.brokers.learn(Slow(a={0: "h:1"}))
+        assert (client.brokers.address("a"), client.brokers.address("b")) == ("h:1", "h:2")
 
 
 def test_a_broker_that_stays_away_is_not_looked_for_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_a_name_server_or_broker_that_restarts_takes_no_route_away() -> None:
 def test_a_broker_that_cannot_be_reached_is_a_reason_to_ask_again() -> None:
     with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
         client.routes.of("orders")
-        gone = client.routes.address("b")
+        gone = client.brokers.address("b")
         cluster.stop("b")
         del cluster.state.brokers["b"]
         with pytest.raises(BrokerUnreachable):
@@ -304,7 +304,7 @@ def test_a_topic_that_is_not_known_waits_for_a_name_server_that_has_just_restart
 
 def test_masters_are_those_of_the_cluster() -> None:
     with scripted_cluster(brokers=("a", "b")) as cluster, client_of(cluster.address) as client:
-        assert client.routes.masters() == cluster.brokers
+        assert client.brokers.masters() == cluster.brokers
 
 
 def test_while_one_thread_asks_the_others_go_on_with_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

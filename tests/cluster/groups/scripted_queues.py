@@ -11,6 +11,7 @@ from typing import Any
 from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.groups.grant import ClusterGrant
+from rmqclient.cluster.groups.member_locks import MemberLocks
 from rmqclient.cluster.groups.members import ClusterMembers
 from rmqclient.cluster.groups.membership import ClusterMembership
 from rmqclient.filters import MessageFilter
@@ -110,6 +111,12 @@ def granted(membership: ClusterMembership, queue: MessageQueue = QUEUE) -> Clust
     grant = membership.grant(queue)
     assert grant is not None
     return grant
+
+
+def locks_of(membership: ClusterMembership) -> MemberLocks:
+    """Return the locks of a member of a group that shares its queues."""
+    assert membership.locks is not None
+    return membership.locks
 
 
 def taken(membership: ClusterMembership, grant: ClusterGrant, count: int) -> list[ReceivedMessage]:

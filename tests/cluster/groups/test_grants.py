@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqclient.cluster.client.routes import Routes
-from rmqclient.cluster.groups import grant as grants
+from rmqclient.cluster.client.brokers import Brokers
+from rmqclient.cluster.groups import locks as locks_module
+from rmqclient.cluster.groups import member_locks as member_locks_module
 from rmqclient.cluster.groups import membership as memberships
 from rmqclient.cluster.groups.offsets import BrokerOffsets
 from rmqclient.errors import BrokerUnreachable
@@ -27,6 +28,7 @@ from tests.cluster.groups.scripted_queues import (
     eventually,
     granted,
     joined,
+    locks_of,
     pulled,
     scripted_queues,
     taken,
@@ -50,15 +52,15 @@ def test_messages_that_came_are_handed_over_though_their_broker_has_left_the_rou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Given routes that lose the broker while its answer is handled
-    known, lost = Routes.read_address, list[str]()
+    known, lost = Brokers.read_address, list[str]()
 
-    def read_address(routes: Routes, broker_name: str, broker_id: int = 0) -> str:
+    def read_address(brokers: Brokers, broker_name: str, broker_id: int = 0) -> str:
         if threading.current_thread().name == "rmq-cluster-io" and not lost:
             lost.append(broker_name)
             raise BrokerUnreachable(f"broker {broker_name!r} has neither a master nor slaves at present")
-        return known(routes, broker_name, broker_id)
+        return known(brokers, broker_name, broker_id)
 
-    monkeypatch.setattr(Routes, "read_address", read_address)
+    monkeypatch.setattr(Brokers, "read_address", read_address)
     with scripted_queues() as (cluster, queues), joined(cluster) as member:
         queues.put(b"first", b"second")
         # When a member pulls
@@ -90,7 +92,7 @@ def test_a_lock_is_trusted_from_when_it_was_asked_for(monkeypatch: pytest.Monkey
         return known(offsets, queue)
 
     monkeypatch.setattr(BrokerOffsets, "read", read)
-    for module in (grants, memberships):
+    for module in (locks_module, member_locks_module, memberships):
         monkeypatch.setattr(module, "boottime", lambda: boottime() + later_ns)
     with scripted_queues() as (cluster, queues), joined(cluster) as member:
         queues.put(b"first")
@@ -102,19 +104,19 @@ def test_what_nobody_takes_is_pulled_to_a_limit() -> None:
     with scripted_queues() as (cluster, queues), joined(cluster) as member:
         queues.put(*(b"x" for _ in range(2_000)))
         grant = granted(member)
-        eventually(lambda: grant.ahead >= 256, "as many as may be ahead")
-        assert grant.ahead < 256 + 32
-        assert not grant.has_room
+        eventually(lambda: grant.messages.ahead >= 256, "as many as may be ahead")
+        assert grant.messages.ahead < 256 + 32
+        assert not grant.messages.has_room
         assert max(asked_offsets(cluster)) < 256
         assert len(grant.take(100, SPAN)) == 100
-        eventually(lambda: grant.ahead >= 256, "what takes the place of those that were taken")
+        eventually(lambda: grant.messages.ahead >= 256, "what takes the place of those that were taken")
 
 
 def test_nothing_is_taken_beyond_the_span() -> None:
     with scripted_queues() as (cluster, queues), joined(cluster) as member:
         queues.put(*(b"x" for _ in range(40)))
         grant = granted(member)
-        eventually(lambda: grant.ahead == 40, "all messages")
+        eventually(lambda: grant.messages.ahead == 40, "all messages")
         first, *others = grant.take(10, 10)
         assert len(others) == 9
         assert not grant.take(10, 10)
@@ -130,10 +132,10 @@ def test_the_oldest_unfinished_message_holds_the_offset() -> None:
         grant.acknowledge(second)
         assert grant.acknowledge_offsets(grant.finish([third]))
         assert grant.committed_offset == 0
-        grant.commit()
+        grant.offset.commit()
         assert not committed(cluster)
         grant.acknowledge(first)
-        grant.commit_soon()
+        grant.offset.commit_soon()
         cluster.wait_for(RequestCode.UPDATE_CONSUMER_OFFSET)
         assert committed(cluster) == [3]
 
@@ -147,7 +149,7 @@ def test_nothing_is_committed_above_messages_whose_filter_runs() -> None:
             queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_NOT_FOUND, 3))
             queues.put()
             eventually(lambda: len(asked_offsets(cluster)) > pulls, "the pull after the empty answer")
-            grant.commit()
+            grant.offset.commit()
 
         watched.at_first.append(empty_answer_and_commit)
         grant = granted(member)
@@ -165,7 +167,7 @@ def test_a_part_of_a_batch_that_was_stored_as_one_does_not_pass_an_older_message
         grant = granted(member)
         queues.put(b"a", b"b")
         first, second = taken(member, grant, 2)
-        grant.pulled([second], 2, 2)
+        grant.messages.add([second], 2, 2)
         taken(member, grant, 1)
         grant.acknowledge(second)
         assert grant.committed_offset == first.queue_offset
@@ -222,8 +224,8 @@ def test_an_offset_is_told_again_to_a_broker_that_may_have_forgotten_it() -> Non
         queues.put(b"a", b"b")
         for message in taken(member, grant, 2):
             grant.acknowledge(message)
-        grant.commit()
-        grant.commit()
+        grant.offset.commit()
+        grant.offset.commit()
         assert committed(cluster) == [2, 2]
         cluster.hang_up("broker-a")
 
@@ -232,7 +234,7 @@ def test_an_offset_is_told_again_to_a_broker_that_may_have_forgotten_it() -> Non
             return committed(cluster) == [2, 2, 2, 2]
 
         eventually(is_told_again, "the same offset again")
-        grant.commit()
+        grant.offset.commit()
         assert committed(cluster) == [2, 2, 2, 2]
 
 
@@ -251,7 +253,7 @@ def test_the_first_offset_is_told_twice_since_a_broker_may_lose_it_when_that_of_
         eventually(lambda: are_told(2, 2), "the first offset, twice")
         grant.acknowledge(third)
         eventually(lambda: are_told(2, 2, 3), "the next one")
-        grant.commit()
+        grant.offset.commit()
         assert committed(cluster) == [2, 2, 3]
 
 
@@ -272,7 +274,7 @@ def test_a_lock_that_another_member_got_ends_the_grant() -> None:
         queues.put(b"a")
         (message,) = taken(member, grant, 1)
         cluster.script[RequestCode.LOCK_BATCH_MQ] = lambda asked: response(asked, body=LockedQueues().encode())
-        member.renew_locks()
+        locks_of(member).renew()
         eventually(lambda: not grant.valid, "the end of the grant")
         assert not grant.acknowledge(message)
         grant.release()
@@ -285,14 +287,14 @@ def test_a_lock_that_was_not_renewed_in_time_stops_an_ordered_queue(monkeypatch:
         queues.put(b"a", b"b")
         first, second = taken(member, grant, 2)
         assert grant.begin(first)
-        monkeypatch.setattr(grants, "VALID_S", 0.0)
+        monkeypatch.setattr(locks_module, "VALID_S", 0.0)
         assert grant.lease_is_over
         assert not grant.begin(second)
         grant.acknowledge(first)
-        grant.commit()
+        grant.offset.commit()
         assert not committed(cluster)
         monkeypatch.undo()
-        grant.commit()
+        grant.offset.commit()
         assert set(committed(cluster)) == {1}
 
 
@@ -308,13 +310,13 @@ def test_a_broker_that_may_have_forgotten_the_lock_stops_an_ordered_queue_until_
         if not ordered:
             assert grant.begin(second)
             return
-        eventually(lambda: grant.lock_may_be_forgotten, "the doubt")
+        eventually(lambda: grant.lock and grant.lock.may_be_forgotten, "the doubt")
         assert not grant.begin(second)
         # Until the lock is renewed
-        member.renew_forgotten_locks()
+        locks_of(member).renew_forgotten()
         eventually(lambda: grant.begin(second), "a lock that is renewed")
         asked = len(cluster.asked(RequestCode.LOCK_BATCH_MQ))
-        member.renew_forgotten_locks()
+        locks_of(member).renew_forgotten()
         assert len(cluster.asked(RequestCode.LOCK_BATCH_MQ)) == asked
 
 
@@ -325,8 +327,8 @@ def test_an_ordered_queue_that_another_member_got_from_a_broker_that_came_back_i
         (message,) = taken(member, grant, 1)
         cluster.script[RequestCode.LOCK_BATCH_MQ] = lambda asked: response(asked, body=LockedQueues().encode())
         cluster.hang_up("broker-a")
-        eventually(lambda: grant.lock_may_be_forgotten, "the doubt")
-        member.renew_forgotten_locks()
+        eventually(lambda: grant.lock and grant.lock.may_be_forgotten, "the doubt")
+        locks_of(member).renew_forgotten()
         eventually(lambda: not grant.valid, "the end of the grant")
         assert not grant.begin(message)
 
@@ -345,7 +347,7 @@ def test_a_group_that_was_reset_begins_a_grant_anew() -> None:
         queues.put(b"a", b"b", b"c")
         for message in taken(member, grant, 3):
             grant.acknowledge(message)
-        grant.commit()
+        grant.offset.commit()
         queues.refusals.append(lambda asked: pulled(asked, ResponseCode.PULL_OFFSET_MOVED, 1))
         queues.put(b"d")
         eventually(lambda: not grant.valid, "the end of the grant")

@@ -11,7 +11,8 @@ from rmqclient import sql
 from rmqclient.backend.group_protocols import Terms
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.groups import grant as grants
+from rmqclient.cluster.groups import locks as locks_module
+from rmqclient.cluster.groups import member_locks as member_locks_module
 from rmqclient.cluster.groups import members as members_module
 from rmqclient.cluster.groups import membership as memberships
 from rmqclient.cluster.groups.beginning import begin_group
@@ -33,6 +34,7 @@ from tests.cluster.groups.scripted_queues import (
     eventually,
     granted,
     joined,
+    locks_of,
     scripted_queues,
     taken,
 )
@@ -49,7 +51,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._later_ns = 0
-        for module in (grants, memberships):
+        for module in (locks_module, member_locks_module, memberships):
             monkeypatch.setattr(module, "boottime", lambda: boottime() + self._later_ns)
 
     def move(self, seconds: float) -> None:
@@ -101,7 +103,7 @@ def look_at_routes(client: ClusterClient) -> None:
 def renew(pair: Pair, member: ClusterMembership) -> None:
     """Let the keeper renew, and return when the first broker has answered."""
     before = len(pair.cluster.asked(LOCK, "broker-a"))
-    member.renew_locks()
+    locks_of(member).renew()
     pair.cluster.wait_for(LOCK, before + 1, broker="broker-a")
 
 
@@ -230,14 +232,14 @@ def test_a_worker_starts_while_a_master_is_away_unless_its_group_is_new(has_begu
 def test_a_renewal_that_failed_is_tried_again_soon_and_logged_once(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(memberships, "RENEW_AGAIN_S", 0.01, raising=False)
+    monkeypatch.setattr(member_locks_module, "RENEW_AGAIN_S", 0.01, raising=False)
     with scripted_queues() as (cluster, _queues), joined(cluster) as member:
         grant = granted(member)
         # Given a broker that does not renew for a while
         cluster.script[LOCK] = lambda asked: response(asked, ResponseCode.SYSTEM_ERROR, remark="not now")
         clock.move(25)
         # When the keeper renews once
-        member.renew_locks()
+        locks_of(member).renew()
         cluster.wait_for(LOCK, 4)
         del cluster.script[LOCK]
         # Then it goes on by itself until the lock is renewed
@@ -252,7 +254,7 @@ def test_a_queue_without_order_goes_on_though_its_client_may_not_lock(clock: Clo
         cluster.script[LOCK] = lambda asked: response(asked, ResponseCode.NO_PERMISSION, remark="no rights")
         grant = granted(member)
         clock.move(25)
-        member.renew_locks()
+        locks_of(member).renew()
         clock.move(20)
         eventually(lambda: not grant.lease_is_over, "the renewal")
 
@@ -261,17 +263,14 @@ def test_a_membership_that_fails_holds_up_no_other_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(members_module, "RENEW_EVERY_S", 0.01)
-    known = ClusterMembership.renew_locks
 
-    def renew_locks(member: ClusterMembership) -> None:
-        if member.topic == "broken":
-            raise RuntimeError("a fault of one membership")
-        known(member)
+    def renew() -> None:
+        raise RuntimeError("a fault of one membership")
 
-    monkeypatch.setattr(ClusterMembership, "renew_locks", renew_locks)
     with scripted_queues() as (cluster, _queues):
         members = ClusterMembers(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-        members.join(GROUP, "broken", "me@host", Terms("*", MessageFilter()))
+        broken = members.join(GROUP, "broken", "me@host", Terms("*", MessageFilter()))
+        monkeypatch.setattr(locks_of(broken), "renew", renew)
         granted(members.join(GROUP, TOPIC, "me@host", Terms("*", MessageFilter())))
         cluster.wait_for(LOCK, len(cluster.asked(LOCK)) + 3)
         members.close()

@@ -66,7 +66,7 @@ def test_a_lock_is_kept_at_the_other_brokers_when_one_has_lost_its_master(
     monkeypatch.setattr(alone, "RENEW_EVERY_S", 0.01)
     with backend.alone("orders report", 1):
         queues: Any = backend.queues
-        queues._client.routes._learn({"broker-a": {1: "127.0.0.1:9"}})
+        queues._client.brokers.learn({"broker-a": {1: "127.0.0.1:9"}})
         asked = len(kept.cluster.asked(RequestCode.LOCK_BATCH_MQ, "broker-b"))
         kept.cluster.wait_for(RequestCode.LOCK_BATCH_MQ, asked + 3, broker="broker-b")
 

@@ -10,7 +10,7 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.backend.futures import SendFuture
-from rmqclient.cluster.client.routes import Routes
+from rmqclient.cluster.client.brokers import Brokers
 from rmqclient.cluster.sending import under_way
 from rmqclient.errors import MessageIllegal, ProducerFull, RequestTimedOut, StoreClosed
 from rmqclient.remoting.errors import PlaceUnknown
@@ -94,15 +94,15 @@ def test_an_answer_that_makes_no_sense_is_told(field: str, value: str | None, to
 
 def test_an_exception_that_nobody_expected_ends_its_own_send_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a host on which no thread can be started when the first send is to be tried again
-    known, failures = Routes.address, iter([RuntimeError("can't start new thread")])
+    known, failures = Brokers.address, iter([RuntimeError("can't start new thread")])
 
-    def address(routes: Routes, broker_name: str, broker_id: int = 0) -> str:
+    def address(brokers: Brokers, broker_name: str, broker_id: int = 0) -> str:
         if threading.current_thread().name == "rmq-sends":
             for failure in failures:
                 raise failure
-        return known(routes, broker_name, broker_id)
+        return known(brokers, broker_name, broker_id)
 
-    monkeypatch.setattr(Routes, "address", address)
+    monkeypatch.setattr(Brokers, "address", address)
     with producing({SEND: only_on("broker-a", no(2))}, brokers=("broker-a",)) as (cluster, producer):
         # When it and another one are sent, then each has its outcome
         with pytest.raises(RuntimeError, match="new thread"):

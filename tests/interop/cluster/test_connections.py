@@ -95,10 +95,10 @@ def known_soon(client: ClusterClient, topic: str) -> list[MessageQueue]:
 
 def test_routes_of_real_name_servers(cluster: Cluster, name: Callable[[str], str]) -> None:
     with client_of(cluster) as client:
-        masters = client.routes.masters()
+        masters = client.brokers.masters()
         assert set(masters) == {"broker-a", "broker-b"}
         assert len(client.routes.publish_queues("TBW102")) == 16
-        assert client.routes.address("broker-b") == masters["broker-b"]
+        assert client.brokers.address("broker-b") == masters["broker-b"]
         topic = name("Routed")
         with pytest.raises(UnknownTopic):
             client.routes.of(topic)
@@ -110,9 +110,9 @@ def test_routes_of_real_name_servers(cluster: Cluster, name: Callable[[str], str
 def test_brokers_tell_their_version_and_know_the_members(cluster: Cluster, name: Callable[[str], str]) -> None:
     with client_of(cluster) as client:
         client.routes.of("TBW102")
-        client.add_producer(name("tills"))
-        for address in client.routes.masters().values():
-            assert client.broker_version(address) == VERSIONS[cluster.java.variant]
+        client.heartbeats.add_producer(name("tills"))
+        for address in client.brokers.masters().values():
+            assert client.heartbeats.version(address) == VERSIONS[cluster.java.variant]
             asked = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup=name("tills"))
             assert client.client_id.encode() in client.call(address, asked).body
 
@@ -122,7 +122,7 @@ def test_the_question_to_a_silent_peer_is_answered_by_brokers_and_name_servers(c
         probe = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102")
         assert client.call(cluster.addresses[0], probe).body
         with pytest.raises(RequestNotSupported):
-            client.call(client.routes.address("broker-a"), probe)
+            client.call(client.brokers.address("broker-a"), probe)
 
 
 @pytest.mark.parametrize("release", [BROKER_4_9_7, BROKER_5_3_3])
@@ -136,7 +136,7 @@ def test_keys_sign_requests_and_wrong_ones_are_refused(
     settings = "aclEnable=true" if release == BROKER_4_9_7 else AUTHENTICATION
     with started_cluster(release, tmp_path, masters=1, settings=settings) as cluster:
         with client_of(cluster, keys="ourselves:very-secret@") as client:
-            address = client.routes.address("broker-a")
+            address = client.brokers.address("broker-a")
             assert send(client, topic, address) == 0
             assert send(client, topic, address, b"\x00\xff" * 1000) == 1
             eventually(lambda: max_offset(client, topic, address) == 2, "the second message in its queue")
@@ -145,7 +145,7 @@ def test_keys_sign_requests_and_wrong_ones_are_refused(
                     send(client, name("Forbidden"), address)
         for keys in ("", "ourselves:wrong-secret@", "nobody-known:very-secret@"):
             with client_of(cluster, keys=keys) as client:
-                address = client.routes.address("broker-a")
+                address = client.brokers.address("broker-a")
                 with pytest.raises(NoPermission) as raised:
                     send(client, topic, address)
                 assert "secret" not in str(raised.value)
@@ -166,7 +166,7 @@ def test_tls_with_real_servers(
     with started_cluster(release, tmp_path / "servers", masters=1) as cluster:
         for rest in ("", "?tls=true", f"?ca_file={authority.ca_file}&check_hostname=true"):
             with client_of(cluster, rest=rest) as client:  # both sides of the one port
-                assert send(client, name("Secured"), client.routes.address("broker-a"), b"x" * 1_000_000) >= 0
+                assert send(client, name("Secured"), client.brokers.address("broker-a"), b"x" * 1_000_000) >= 0
         stranger = Authority(tmp_path, "stranger")
         untrusting = client_of(cluster, rest=f"?ca_file={stranger.ca_file}")
         with untrusting as client, pytest.raises(NameServerUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
@@ -191,7 +191,7 @@ def test_a_client_outlives_the_only_broker_and_the_only_name_server(
         broker, (name_server,) = cluster.broker("broker-a"), cluster.name_servers
         assert send(client, topic, broker.address) == 0
         assert len(known_soon(client, topic)) == 4
-        client.add_producer(name("tills"))
+        client.heartbeats.add_producer(name("tills"))
 
         broker.server.kill()
         begun = time.monotonic()
