@@ -33,11 +33,6 @@ class Granted:
         """Itself."""
         return self
 
-    def renew(self, lease_ms: int) -> bool:
-        """Return True: nobody steals a queue."""
-        del lease_ms
-        return True
-
     def release(self) -> bool:
         """Commit the offset and free the lock."""
         self._cluster.call(self.queue.broker_name, "commit an offset")
@@ -108,6 +103,10 @@ class Seen:
         """Return the queues by the route that this member knows."""
         del topic
         return self.route
+
+    def renew(self, _grant: Granted) -> bool:
+        """Return True: nobody steals a queue."""
+        return True
 
     def grant(self, queue: MessageQueue) -> Granted | None:
         """Lock a queue and read its offset; None while another member has it, with the pauses of the real one."""

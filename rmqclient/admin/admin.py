@@ -19,6 +19,7 @@ from rmqclient.admin.infos import (
     lags_of,
     subscriptions_of,
 )
+from rmqclient.backend.group_protocols import Move
 from rmqclient.local.backend import store_of
 from rmqclient.names import RETRY_PREFIX, check_group, check_queue_count, check_topic, group_and_member
 from rmqclient.opening import Place, open_backend
@@ -248,7 +249,7 @@ class Admin(Closing):
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
             wanted = {(name, queue): target for name in names for queue, target in targets.items()}
-            self._backend.groups.seek(wanted, at_ms=at_ms)
+            self._backend.groups.seek(Move(wanted, at_ms))
         return moved
 
     def remove_group(self, group: str, *, dry_run: bool = False) -> list[QueueLag]:

@@ -15,6 +15,7 @@ so a handler thread calls them directly.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
@@ -36,14 +37,18 @@ class Grant(Protocol):
     group_queue: int
     """Number of this queue of this group for :meth:`RunningSlot.serve`."""
     epoch: int
-    next_offset: int
-    """Queue offset of the next message."""
     damaged: list[tuple[int, int, int]]
     """Damaged messages that a take skipped: queue offset, commit log offset, and the kind of damage."""
     expired: int
     """Number of messages that were removed before they were taken."""
-    has_unopened: bool
-    """Whether a compressed batch was taken that could not be opened."""
+
+    @property
+    def next_offset(self) -> int:
+        """Queue offset of the next message."""
+
+    @property
+    def has_unopened(self) -> bool:
+        """Whether a compressed batch was taken that could not be opened."""
 
     @property
     def committed_offset(self) -> int:
@@ -71,9 +76,6 @@ class Grant(Protocol):
 
     def show(self, flow_control: int) -> None:
         """Show other processes the reason for which delivery of this queue is paused; 0 for no reason."""
-
-    def renew(self, lease_ms: int) -> bool:
-        """Extend the lease to ``lease_ms`` from now. False if the epoch is old. Raises StoreBusy."""
 
     def release(self) -> bool:
         """Release the queue. False if the epoch is old: the queue has another owner. Raises StoreBusy."""
@@ -212,11 +214,20 @@ class Membership(Protocol):
         A group that never had the queue begins at its oldest message. Raises UnknownTopic, TableFull, StoreBusy.
         """
 
+    def renew(self, grant: Grant) -> bool:
+        """Extend the lease of a queue of this member. False if the queue has another owner. Raises StoreBusy."""
+
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
         """Return the deaths before this grant by the queue offset of their message, the oldest first."""
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
+
+    def topics_of_others(self) -> AbstractSet[str]:
+        """Return the topics that other members of the group take. For any thread.
+
+        Empty on a cluster, whose brokers do not know which member takes which topics.
+        """
 
     def claim(self, count: int) -> Sequence[RunningSlot]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""
@@ -241,9 +252,6 @@ class Members(Protocol):
         A first join replaces this bell by another one.
         """
 
-    def all(self) -> Sequence[MemberInfo]:
-        """Return every living member."""
-
     def join(self, group: str, topic: str, client_id: str, terms: Terms) -> Membership:
         """Become a member.
 
@@ -253,6 +261,18 @@ class Members(Protocol):
 
     def close(self) -> None:
         """Close what the memberships share, after all were left. Closing twice does nothing."""
+
+
+class Move(NamedTuple):
+    """Where groups are moved to; each backend uses what it needs."""
+
+    offsets: Mapping[tuple[str, MessageQueue], int]
+    """The offset by group and queue."""
+    at_ms: int | None = None
+    """The time in ms that the offsets were computed from, if any: 0 for the begin of the queues, -1 for their end.
+
+    Brokers older than 5.0 move running members only by it.
+    """
 
 
 class Groups(Protocol):
@@ -279,14 +299,12 @@ class Groups(Protocol):
     def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         """Set the start offsets of a new group, in all these queues or none of them, on disk.
 
-        Does nothing and returns False if the group already has one of the queues. Raises TableFull.
+        Does nothing and returns False if the group already has one of the queues, or a member that takes their topic.
+        Raises TableFull.
         """
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        """Move groups in queues, by group and queue, on disk. Members lose the queues.
-
-        ``at_ms`` is the time that the offsets were computed from, if any: 0 for the begin of the queues, -1 for their
-        end; brokers older than 5.0 move running members only by it.
+    def seek(self, move: Move) -> None:
+        """Move groups in queues, on disk. Members lose the queues.
 
         Raises TableFull after moving some of them, as StoreBusy does; StoreFull after moving all, but not yet on disk;
         NotOnCluster after moving nothing.

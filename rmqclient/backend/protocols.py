@@ -107,15 +107,17 @@ class Sender(Protocol):
     def append_copy(
         self,
         message: ReceivedMessage,
-        topic: str,
-        queue_id: int,
+        queue: MessageQueue,
         properties: Mapping[str, str],
         *,
         reconsume_times: int,
         delay_level: int = 0,
         due_ms: int = 0,
     ) -> SendResult:
-        """Append a copy of a received message to a queue of a topic, with exactly these properties."""
+        """Append a copy of a received message to a queue, with exactly these properties.
+
+        A cluster chooses the queue of the topic if ``queue`` has no broker name.
+        """
 
     def cancel(self, message_id: str) -> bool:
         """Cancel a timer message. False if it does not wait."""
@@ -228,6 +230,8 @@ class ProducerSettings(NamedTuple):
     group: str = PRODUCER_GROUP
     durable: bool = False
     """Whether a decision about a transaction waits for a flush. Brokers flush as they are configured."""
+    client_id: str | None = None
+    """Name under which a transaction producer of a store is asked about undecided messages; None makes a name."""
     prepare: bool = False
     """Whether to work ahead of the sends, for a producer that sends much and waits for no flush of each message."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqclient.backend.bells import Bell
 from rmqclient.message import Message, ReceivedMessage
@@ -35,11 +35,19 @@ class Replies(Protocol):
         """Stop taking replies. Closing twice does nothing."""
 
 
+class Reply(NamedTuple):
+    """A reply, and what it answers; each backend uses what it needs."""
+
+    message: Message
+    """Its tag is the client id of the requester."""
+    request: ReceivedMessage
+
+
 class ReplySender(Protocol):
     """Sends replies. Safe for threads."""
 
     waits: bool
     """Whether a send may block, such as for a broker, so that an event loop must not run it."""
 
-    def send(self, reply: Message, request: ReceivedMessage) -> None:
-        """Send the reply to a request; its tag is the client id of the requester. Raises as a send."""
+    def send(self, reply: Reply) -> None:
+        """Send the reply to a request. Raises as a send."""

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.backend.protocols import Producers, ProducerSettings, Queues, Sender, Topics
 from rmqclient.backend.pull_result import PullStatus
+from rmqclient.backend.replies import Reply
 from rmqclient.filters.tag import TagFilter
-from rmqclient.message import Message, ReceivedMessage
+from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_topic
 from rmqclient.store import MessageQueue, default_client_id, java_hash
 from rmqclient.store.errors import UnknownTopic
@@ -97,14 +98,13 @@ class TopicReplySender:
         self._sender: Sender | None = None
         self._making = threading.Lock()
 
-    def send(self, reply: Message, request: ReceivedMessage) -> None:
+    def send(self, reply: Reply) -> None:
         """Append a reply to its requester's queue. Raises as a send."""
-        del request
         with self._making:
             if self._sender is None:
                 self._sender = self._producers.sender(ProducerSettings(self._make_topic))
         self._sender.check_usable()
-        self._sender.append(reply, reply.tags)
+        self._sender.append(reply.message, reply.message.tags)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return reply_queues(self._topics, topic)

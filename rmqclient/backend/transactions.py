@@ -55,11 +55,8 @@ class Transactions(Protocol):
         TransactionDecided, MessageExpired, and as a send.
         """
 
-    def answer(self, ask: Ask, client_id: str | None) -> None:
-        """From now on, call ``ask`` on a thread of its own for undecided half messages of the group.
-
-        ``client_id`` names this member of the group; None makes a name.
-        """
+    def answer(self, ask: Ask) -> None:
+        """From now on, call ``ask`` on a thread of its own for undecided half messages of the group."""
 
     def close(self) -> None:
         """Stop the checks, and wait for a running call of ``ask``. Closing twice does nothing."""

@@ -7,13 +7,13 @@ from rmqclient.backend.limits import Limits
 from rmqclient.cluster.address.state_directory import cluster_directory
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.producing.producing import Producing
 from rmqclient.cluster.reading.alone import Alone
 from rmqclient.cluster.reading.finding import Finding
 from rmqclient.cluster.reading.groups import Groups
 from rmqclient.cluster.reading.open_transactions import OpenTransactions
 from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import Topics
+from rmqclient.cluster.sending.producers import ClusterProducers
 
 
 def cluster_backend(url: str) -> Backend:
@@ -30,7 +30,7 @@ def cluster_backend(url: str) -> Backend:
         queues=queues,
         messages=finding,
         groups=Groups(client, queues),
-        producers=Producing(client, limits),
+        producers=ClusterProducers(client, limits),
         open_transactions=OpenTransactions(client, queues, finding),
         alone=Alone(client).keep_others_out,
         check_usable=client.check_usable,

@@ -94,7 +94,7 @@ class Subscription:
         group = handler.group
         if handler.broadcast:  # no other process may be this member, so its name is its client id, too
             group, client_id = group_of_member(handler, member_name), member_name or client_id
-        begin(backend, members, group, handler.topic, handler.start)
+        begin(backend, group, handler.topic, handler.start)
         self.membership = members.join(
             group,
             handler.topic,

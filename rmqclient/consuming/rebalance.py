@@ -157,7 +157,7 @@ class Rebalancer(Generic[Queue]):
         False where a member cannot do that: then the locks of its queues run out by themselves. Raises StoreBusy.
         """
         for queue in self._held.values():
-            queue.grant.renew(self._config.lease_ms)
+            self._membership.renew(queue.grant)
         return self._membership.stay_behind()
 
     @property
@@ -225,7 +225,7 @@ class Rebalancer(Generic[Queue]):
         lost = [
             queue
             for queue, held in self._held.items()
-            if (held.revoked and queue not in self._drain_until) or not held.grant.renew(self._config.lease_ms)
+            if (held.revoked and queue not in self._drain_until) or not self._membership.renew(held.grant)
         ]
         self._renew_at = time.monotonic() + self._config.liveness_interval_ms / 2000
         for queue in lost:

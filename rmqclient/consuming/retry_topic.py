@@ -11,7 +11,6 @@ gets a message without having its handler sends it back, and leaves the queue to
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from rmqclient.backend.backend import Backend
@@ -42,8 +41,6 @@ class RetryTopic:
         config: ConsumerConfig,
     ) -> None:
         self.group = group
-        self._others = backend.groups.memberships()
-        self._looking = threading.Lock()
         all_messages = Terms("*", MessageFilter(), lease_ms=config.lease_ms)
         self.membership = members.join(group, retry_topic(group), client_id, all_messages)
         self.rebalancer = Rebalancer(backend, self.membership, self, config)
@@ -58,12 +55,7 @@ class RetryTopic:
 
         Safe for threads. Always False on a cluster, where a member does not know what the others take.
         """
-        with self._looking:
-            members = self._others.all()
-        if not any(
-            (each.group, each.topic) == (self.group, topic) and each.client_id != self.membership.client_id
-            for each in members
-        ):
+        if topic not in self.membership.topics_of_others():
             return False
         self.rebalancer.step_aside(_ASIDE_S)
         self._members.bell.ring()

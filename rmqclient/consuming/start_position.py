@@ -16,22 +16,19 @@ from __future__ import annotations
 import datetime
 
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.group_protocols import Members
 from rmqclient.handler import Start
 from rmqclient.names import RETRY_PREFIX
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic
 
 
-def begin(backend: Backend, members: Members, group: str, topic: str, start: Start) -> None:
+def begin(backend: Backend, group: str, topic: str, start: Start) -> None:
     """Set where a new group begins in all queues of a topic, at once; call it before the member joins.
 
     Does nothing for a group that consumed the topic before, or that has another running member: that member was first,
     and the messages that the topic has got since then belong to the group. Raises TableFull, StoreBusy.
     """
     if start == "earliest" or topic.startswith(RETRY_PREFIX):
-        return
-    if any((each.group, each.topic) == (group, topic) for each in members.all()):
         return
     try:
         queues = backend.topics.read_queues(topic)

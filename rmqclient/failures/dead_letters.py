@@ -241,7 +241,7 @@ def _replay(backend: Backend, sender: Sender, journal: int, letter: DeadLetter) 
     queue = _queue_for(backend, letter)
     properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
     _settle(journal, letter, "begun", (queue, backend.queues.span(queue).max_offset))
-    sent = sender.append_copy(letter.message, queue.topic, queue.queue_id, properties, reconsume_times=0)
+    sent = sender.append_copy(letter.message, queue, properties, reconsume_times=0)
     flush(backend, sender, sent)
     return sent
 

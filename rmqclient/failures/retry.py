@@ -33,7 +33,7 @@ from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_top
 from rmqclient.failures.suspend import Suspend
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqclient.store import Durability, clock
+from rmqclient.store import Durability, MessageQueue, clock
 from rmqclient.store.errors import NotFlushed, NotReplicated, PropertiesTooLarge
 from rmqclient.store.numbers import whole
 from rmqclient.store.threads.logs import Log
@@ -266,8 +266,7 @@ class Retries:
         try:
             copy: SendResult | None = self._sender.append_copy(
                 message,
-                topic,
-                0,
+                MessageQueue(topic, 0),
                 properties,
                 reconsume_times=reconsume_times,
                 delay_level=delay_level,

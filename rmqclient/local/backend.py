@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from rmqclient.backend.backend import Backend, leave_open
+from rmqclient.backend.group_protocols import Move
 from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import ProducerSettings, Span
 from rmqclient.backend.pull_result import PullResult
@@ -183,6 +184,9 @@ class _Groups(_Part):
     def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         store = self._usable()
         store.check_primary()
+        topics = {queue.topic for queue in offsets}
+        if any(each.group == group and each.topic in topics for each in store.members().all()):
+            return False  # that member was first: what has come since then belongs to the group
         begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
         if begun:
             try:
@@ -191,11 +195,10 @@ class _Groups(_Part):
                 _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
         return begun
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        del at_ms
+    def seek(self, move: Move) -> None:
         store = self._usable()
         store.check_primary()
-        for (group, queue), offset in offsets.items():
+        for (group, queue), offset in move.offsets.items():
             slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
             with slot.locked(store.config.lock_timeout_ms):
                 slot.seek(offset)
@@ -230,7 +233,7 @@ class _Producers(_Part):
         return LocalSender(self._store, settings.make_topic, prepare=settings.prepare)
 
     def transactions(self, settings: ProducerSettings) -> LocalTransactions:
-        return LocalTransactions(self._store, settings.group, durable=settings.durable)
+        return LocalTransactions(self._store, settings.group, settings.client_id, durable=settings.durable)
 
     def replies(self) -> TopicReplies:
         return TopicReplies(self._topics, self._queues, self._store.check_usable)

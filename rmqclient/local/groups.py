@@ -22,10 +22,6 @@ class LocalMembers:
         """Rings when a member joins or leaves, when a topic is made, and when another member wakes one of these."""
         return self._table.bell
 
-    def all(self) -> list[MemberInfo]:
-        """Return every living member."""
-        return self._table.all()
-
     def join(self, group: str, topic: str, client_id: str, terms: Terms) -> LocalMembership:
         """Become a member; leases exclude other members. Raises ReadOnlyReplica."""
         self._store.check_primary()
@@ -81,6 +77,10 @@ class LocalMembership:
         epoch = self._member.take(slot, self._lease_ms)
         return None if epoch is None else self._store.grant(slot, epoch, self._tags)
 
+    def renew(self, grant: Grant) -> bool:
+        """Extend the lease of a queue of this member. False if the queue has another owner. Raises StoreBusy."""
+        return cast("QueueGrant", grant).renew(self._lease_ms)
+
     def interrupted(self, grant: Grant) -> dict[int, list[Interrupted]]:
         """Return the deaths before this grant by the queue offset of their message, the oldest first."""
         return self._table.running.interrupted(self._member.queue_slot(grant.queue))
@@ -88,6 +88,11 @@ class LocalMembership:
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
         self._member.tell(cast("Iterable[MemberInfo]", seats))
+
+    def topics_of_others(self) -> set[str]:
+        """Return the topics that other members of the group take."""
+        members = self._store.members().all()  # by a table of its own, because any thread may ask
+        return {each.topic for each in members if each.group == self.group and each.client_id != self.client_id}
 
     def claim(self, count: int) -> list[Running]:
         """Take a slot for each of ``count`` handler threads. Raises TableFull, StoreBusy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -40,7 +40,6 @@ class LocalSender:
         self.append_batch = appender.append_batch
         self.append_inner_batch = appender.append_inner_batch
         self.append_half = appender.append_half
-        self.append_copy = appender.append_copy
         self._is_sync = store.config.durability is Durability.SYNC
         self._flushes = Flushes(self._settled)
 
@@ -56,6 +55,27 @@ class LocalSender:
         else:
             future.end(result)
         return future
+
+    def append_copy(
+        self,
+        message: ReceivedMessage,
+        queue: MessageQueue,
+        properties: Mapping[str, str],
+        *,
+        reconsume_times: int,
+        delay_level: int = 0,
+        due_ms: int = 0,
+    ) -> SendResult:
+        """Append a copy of a received message to a queue, with exactly these properties."""
+        return self._appender.append_copy(
+            message,
+            queue.topic,
+            queue.queue_id,
+            properties,
+            reconsume_times=reconsume_times,
+            delay_level=delay_level,
+            due_ms=due_ms,
+        )
 
     def append_once(
         self,

@@ -32,9 +32,10 @@ _ASKED_AT_ONCE = 256
 class LocalTransactions:
     """The transactions of one group. With ``durable``, a decision returns when it is on disk."""
 
-    def __init__(self, store: MessageStore, group: str, *, durable: bool) -> None:
+    def __init__(self, store: MessageStore, group: str, client_id: str | None, *, durable: bool) -> None:
         self._store = store
         self._group = group
+        self._client_id = client_id
         self._durable = durable
         self._checker: _Checker | None = None
         self.check_usable = store.check_usable
@@ -59,9 +60,9 @@ class LocalTransactions:
             self._store.flusher.wait_until_flushed(end)
         return self._store.replicas.settle(end)
 
-    def answer(self, ask: Ask, client_id: str | None) -> None:
+    def answer(self, ask: Ask) -> None:
         """Call ``ask``, on a thread of its own, with this member's share of the undecided half messages."""
-        self._checker = _Checker(self._store, self._group, ask, self, client_id or default_client_id())
+        self._checker = _Checker(self._store, self._group, ask, self, self._client_id or default_client_id())
 
     def close(self) -> None:
         """Stop the checks."""

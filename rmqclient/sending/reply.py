@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 from rmqclient.backend import Backend
+from rmqclient.backend.replies import Reply
 from rmqclient.errors import ReplyRejected
 from rmqclient.handler import Handler, check_ran, is_async
 from rmqclient.message import Message, ReceivedMessage
@@ -111,4 +112,4 @@ class Replier:
             raise ReplyRejected(f"what the handler returned cannot be the reply: {error}") from error
 
     def _send(self, envelope: Envelope, body: object, request: ReceivedMessage) -> None:
-        self._sender.send(envelope.reply(body), request)
+        self._sender.send(Reply(envelope.reply(body), request))

@@ -161,9 +161,9 @@ class TransactionProducer(Producer):
         self._execute = execute
         self._check = check
         try:
-            self._transactions = self._backend.producers.transactions(self._settings())
+            self._transactions = self._backend.producers.transactions(self._settings()._replace(client_id=client_id))
             if check is not None:
-                self._transactions.answer(self._ask, client_id)
+                self._transactions.answer(self._ask)
         except BaseException:
             super().close()
             raise

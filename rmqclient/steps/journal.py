@@ -151,8 +151,7 @@ class Journal:
             properties[WAITS_FOR] = waits_for
         sent = self._sender.append_copy(
             message,
-            self._retry_topic,
-            0,
+            MessageQueue(self._retry_topic, 0),
             properties,
             reconsume_times=message.delivery_attempt - 1,
             due_ms=due_ms,

@@ -17,6 +17,7 @@ from typing import NoReturn
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.bells import Bell
 from rmqclient.backend.futures import SendFuture
+from rmqclient.backend.group_protocols import Move
 from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import ProducerSettings, Span
 from rmqclient.backend.pull_result import PullResult, PullStatus
@@ -201,7 +202,7 @@ class _Groups:
         return next((each for each in self.all() if each.group == group), None)
 
     def members(self, group: str | None = None) -> list[MemberInfo]:
-        found = self.memberships().all()
+        found = self._groups.members()
         return [member for member in found if group in (None, group_and_member(member.group)[0])]
 
     def memberships(self) -> MemoryMembers:
@@ -221,6 +222,9 @@ class _Groups:
 
     def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         with self._log.lock:
+            topics = {queue.topic for queue in offsets}
+            if any(each.group == group and each.topic in topics for each in self._groups.members()):
+                return False
             if any(self._groups.find(group, queue) for queue in offsets):
                 return False
             for queue, offset in offsets.items():
@@ -230,10 +234,9 @@ class _Groups:
     def remove(self, group: str) -> None:
         self._groups.forget(group)
 
-    def seek(self, offsets: Mapping[tuple[str, MessageQueue], int], *, at_ms: int | None = None) -> None:
-        del at_ms
+    def seek(self, move: Move) -> None:
         with self._log.lock:
-            for (group, queue), offset in offsets.items():
+            for (group, queue), offset in move.offsets.items():
                 self._groups.progress(group, queue, offset).seek(offset)
         self._log.signal_membership()
 
@@ -294,8 +297,7 @@ class MemorySender:
     def append_copy(
         self,
         message: ReceivedMessage,
-        topic: str,
-        queue_id: int,
+        queue: MessageQueue,
         properties: Mapping[str, str],
         *,
         reconsume_times: int,
@@ -303,7 +305,7 @@ class MemorySender:
         due_ms: int = 0,
     ) -> SendResult:
         self.check_usable()
-        record = copy_of(message, self._queues(topic)[queue_id], properties, reconsume_times)
+        record = copy_of(message, self._queues(queue.topic)[queue.queue_id], properties, reconsume_times)
         return self._append_or_wait(record, delay_level, due_ms)
 
     def cancel(self, message_id: str) -> bool:

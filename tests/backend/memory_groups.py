@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from rmqclient.backend.bells import ThreadBell
-from rmqclient.backend.group_protocols import Death, Seat, Terms
+from rmqclient.backend.group_protocols import Death, Grant, Seat, Terms
 from rmqclient.backend.protocols import Span
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
@@ -97,6 +97,12 @@ class MemoryGroups:
             self.seats.pop(seat.slot, None)
         self.log.signal_membership()
 
+    def members(self) -> list[MemberInfo]:
+        return [
+            seat._replace(heartbeat_age_ms=(time.monotonic() - self.beats[seat.slot]) * 1000)
+            for seat in list(self.seats.values())
+        ]
+
     def is_alive(self, owner: tuple[int, int]) -> bool:
         return any(seat.key == owner for seat in list(self.seats.values()))
 
@@ -111,12 +117,6 @@ class MemoryMembers:
             self._number = len(groups.consumers)
             groups.consumers.append(self.bell)
             groups.log.membership_bells.append(self.bell)
-
-    def all(self) -> list[MemberInfo]:
-        return [
-            seat._replace(heartbeat_age_ms=(time.monotonic() - self._groups.beats[seat.slot]) * 1000)
-            for seat in list(self._groups.seats.values())
-        ]
 
     def join(self, group: str, topic: str, client_id: str, terms: Terms) -> MemoryMembership:
         seat = self._groups.join(group, topic, client_id, terms.text, self._number)
@@ -164,6 +164,13 @@ class MemoryMembership:
             progress.owner = self._seat.key
             progress.lease_until = time.monotonic() + self._terms.lease_ms / 1000
             return MemoryGrant(self._groups.log, progress, self._terms.wanted)
+
+    def renew(self, grant: Grant) -> bool:
+        return cast("MemoryGrant", grant).renew(self._terms.lease_ms)
+
+    def topics_of_others(self) -> set[str]:
+        others = [each for each in self._groups.members() if each.client_id != self.client_id]
+        return {each.topic for each in others if each.group == self.group}
 
     def interrupted(self, grant: object) -> Mapping[int, Sequence[Death]]:
         del grant  # messages die with this process

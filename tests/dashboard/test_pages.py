@@ -376,7 +376,7 @@ def give_up(root: Path, count: int) -> None:
             failure = Failure(attempt=1, error="ValueError", text=f"number {number}", worker="w", trace="File shop.py")
             properties = with_failures(dict(message.properties) | {"RETRY_TOPIC": "orders"}, [failure])
             properties["ORIGIN_MESSAGE_ID"] = message.offset_message_id
-            sender.append_copy(message, "%DLQ%billing", 0, properties, reconsume_times=1)
+            sender.append_copy(message, MessageQueue("%DLQ%billing", 0), properties, reconsume_times=1)
         sender.close()
     finally:
         backend.close()

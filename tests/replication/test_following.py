@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Producer, PullConsumer
-from rmqclient.backend.group_protocols import Terms
+from rmqclient.backend.group_protocols import Move, Terms
 from rmqclient.errors import LogsDiffer, ReadOnlyReplica, RecordsDamaged, StoreBusy, StoreInUse, StoreUnusable
 from rmqclient.filters import MessageFilter
 from rmqclient.local.backend import local_backend
@@ -112,7 +112,7 @@ def test_a_replica_takes_no_message_topic_or_offset_but_those_of_its_primary(pri
             with pytest.raises(ReadOnlyReplica):
                 backend.groups.memberships().join("billing", TOPIC, "me", Terms("*", MessageFilter()))
             with pytest.raises(ReadOnlyReplica):
-                backend.groups.seek({("billing", QUEUE): 3})
+                backend.groups.seek(Move({("billing", QUEUE): 3}))
             with pytest.raises(ReadOnlyReplica):
                 backend.groups.commit("billing", QUEUE, 3)
             assert log_bytes(replica) == log_bytes(primary)

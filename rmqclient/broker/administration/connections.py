@@ -37,6 +37,7 @@ class LocalMembers:
     """Members of groups in processes of this host, without the remote members that the server has seats for."""
 
     def __init__(self, store: MessageStore, clients: Clients) -> None:
+        self._store = store
         self._backend = local_backend(store)
         self._clients = clients
 
@@ -62,7 +63,7 @@ class LocalMembers:
     def producers(self) -> dict[str, list[str]]:
         """Return the client ids of local producers of transactions by group; no other producer has a seat."""
         found: dict[str, list[str]] = {}
-        for member in self._backend.groups.memberships().all():
+        for member in self._store.members().all():
             if member.topic == HALF_TOPIC:
                 found.setdefault(member.group, []).append(member.client_id)
         return found

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from rmqclient.backend.group_protocols import Move
 from rmqclient.broker.administration.connections import LocalMembers
 from rmqclient.broker.administration.consumption import AnswerLater
 from rmqclient.broker.administration.progress import Progress
@@ -127,7 +128,7 @@ class Resets:
         """Move a group, and each of its local members that keeps its own offsets."""
         group = stored_group(group)
         names = sorted(self._names(group, targets)) or [group]
-        self._backend.groups.seek({(name, queue): at for name in names for queue, at in targets.items()})
+        self._backend.groups.seek(Move({(name, queue): at for name in names for queue, at in targets.items()}))
 
     def _names(self, group: str, queues: Iterable[MessageQueue]) -> set[str]:
         moved = set(queues)

@@ -33,6 +33,8 @@ from urllib.parse import parse_qsl, unquote
 
 from rmqclient.cluster.address import namespace
 from rmqclient.errors import InvalidURL
+from rmqclient.remoting.frame import Frame
+from rmqclient.remoting.signature import signature_of
 
 SCHEME: Final = "rocketmq://"
 DEFAULT_PORT: Final = 9876
@@ -64,6 +66,14 @@ class Keys:
     access_key: str
     secret_key: str = field(repr=False)
     security_token: str = field(default="", repr=False)
+
+    def sign(self, asked: Frame) -> None:
+        """Sign a request, for brokers with ``aclEnable``; replaces an earlier signature. [AclClientRPCHook]"""
+        fields = asked.fields
+        fields["AccessKey"] = self.access_key
+        if self.security_token:
+            fields["SecurityToken"] = self.security_token
+        fields["Signature"] = signature_of(fields, asked.body, self.secret_key.encode())
 
 
 @dataclass(frozen=True, slots=True)

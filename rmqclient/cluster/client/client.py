@@ -29,10 +29,9 @@ from rmqclient.cluster.client.heartbeats import Heartbeats
 from rmqclient.cluster.client.name_servers import NameServers
 from rmqclient.cluster.client.requests import BrokerRequests
 from rmqclient.cluster.client.routes import Routes
+from rmqclient.cluster.net.connection import Done
 from rmqclient.cluster.net.connections import Connections
-from rmqclient.cluster.net.signing import sign
 from rmqclient.cluster.net.tls import context_of
-from rmqclient.cluster.net.waiting import Done
 from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
@@ -132,7 +131,7 @@ class ClusterClient:
         if self._closed_by:
             self.check_usable()
         if self.url.keys is not None:
-            sign(request, self.url.keys)
+            self.url.keys.sign(request)
 
     def _found(self, addresses: AbstractSet[str]) -> None:
         self.heartbeats.beat(addresses)  # the routes are made before it

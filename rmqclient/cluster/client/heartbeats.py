@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from rmqclient.cluster.client.routes import Routes
-from rmqclient.cluster.net.waiting import Done
+from rmqclient.cluster.net.connection import Done
 from rmqclient.errors import QueueError
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, ProducerData
 from rmqclient.remoting.errors import error_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from rmqclient.cluster.net.waiting import Done
+from rmqclient.cluster.net.connection import Done
 from rmqclient.errors import (
     BrokerUnreachable,
     ConnectionFull,

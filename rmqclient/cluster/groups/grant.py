@@ -124,11 +124,6 @@ class ClusterGrant:
         """Set :attr:`flow_control`, which others may read."""
         self.flow_control = flow_control
 
-    def renew(self, lease_ms: int) -> bool:
-        """Return :attr:`valid`. The timer thread renews the lock."""
-        del lease_ms
-        return not self._over
-
     def release(self) -> bool:
         """Commit and free the queue. False if it already has another owner."""
         was_valid = not self._over

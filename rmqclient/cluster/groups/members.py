@@ -40,7 +40,7 @@ from rmqclient.names import group_and_member
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields
-from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store import MessageQueue
 from rmqclient.store.threads.logs import Log
 
 COMMIT_EVERY_S = 1.0
@@ -77,10 +77,6 @@ class ClusterMembers:
         self._timers: TimerThread | None = None
         self._lock_timers: TimerThread | None = None
         self._closed = False
-
-    def all(self) -> list[MemberInfo]:
-        """Return an empty list: brokers list members only by group."""
-        return []
 
     def join(self, group: str, topic: str, client_id: str, terms: Terms) -> ClusterMembership:
         """Become a member; see :meth:`rmqclient.backend.group_protocols.Members.join`.

@@ -216,6 +216,14 @@ class ClusterMembership:
                 grant.move_to(offset)
         self._changed()
 
+    def renew(self, grant: Grant) -> bool:
+        """Return whether the grant is valid. The timer thread renews the locks."""
+        return grant.valid
+
+    def topics_of_others(self) -> frozenset[str]:
+        """Return nothing: brokers do not know which member takes which topics."""
+        return frozenset()
+
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
         """Return the deaths of processes of this host before this grant, by the queue offset of their message."""
         return self._journal.deaths(self.group, grant.queue, grant.committed_offset)

@@ -27,13 +27,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from rmqclient.cluster.net.dialing import Dialed, Dialing
 from rmqclient.cluster.net.io_thread import IoThread
 from rmqclient.cluster.net.tls import TlsLayer
-from rmqclient.cluster.net.waiting import Answered, Done, Waiting, again
 from rmqclient.errors import (
     ConnectionFull,
     ConnectionLost,
@@ -48,6 +48,9 @@ from rmqclient.store.threads.logs import Log
 
 MOST_UNSENT_BYTES: Final = 64 * 1024 * 1024
 """Unsent bytes of one connection, at most; if there are none, a frame of any length is accepted."""
+
+Done: TypeAlias = Callable[[Frame | QueueError], None]
+"""Gets the answer or the error. Runs on the I/O thread and must not block."""
 
 _opaques = itertools.count(1)  # unique in the process, which helps in reading traces
 _POSITIVE: Final = 0x7FFFFFFF
@@ -79,7 +82,7 @@ class Connection:
         self._on_request = on_request
         self._on_end = on_end
         self._reader = FrameReader()
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._lock = threading.Lock()  # guards the next four; never held during a system call
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
@@ -105,7 +108,7 @@ class Connection:
         """
         if self._io.is_here:
             raise RuntimeError(f"{self.address}: the I/O thread must not wait for an answer; submit the request")
-        answered = Answered()
+        answered = _Answered()
         opaque = self.submit(asked, answered, timeout_s, checked=False)
         if not answered.wait(timeout_s):
             waited = self._waiting.pop(opaque, None)
@@ -122,7 +125,7 @@ class Connection:
         opaque = asked.opaque = next(_opaques) & _POSITIVE
         data = encode(asked)
         now = time.monotonic()
-        self._waiting[opaque] = Waiting(asked.code, done, now, now + timeout_s)
+        self._waiting[opaque] = _Waiting(asked.code, done, now, now + timeout_s)
         if checked:
             self._io.check_at(now + timeout_s)
         try:
@@ -154,7 +157,7 @@ class Connection:
     def _send(self, data: bytes) -> None:
         with self._lock:
             if self._ended is not None:
-                raise again(self._ended)
+                raise _again(self._ended)
             if self._writing:
                 self._queue(data)
                 return
@@ -318,7 +321,7 @@ class Connection:
             self._socket.close()
         for opaque in list(self._waiting):  # a waiting thread may pop its own request meanwhile
             if (waited := self._waiting.pop(opaque, None)) is not None:
-                self._answer(waited, again(why))
+                self._answer(waited, _again(why))
 
     def _loss(self, error: Exception) -> QueueError:
         if not self.was_open:
@@ -340,7 +343,7 @@ class Connection:
                 self._time_out(waited)
         return due
 
-    def _time_out(self, waited: Waiting) -> None:
+    def _time_out(self, waited: _Waiting) -> None:
         waiting_s = waited.deadline - waited.sent_at
         self._answer(waited, RequestTimedOut(f"{self.address}: no answer to request {waited.name} in {waiting_s:g} s"))
         if self._heard_at < waited.sent_at:
@@ -360,8 +363,55 @@ class Connection:
         if isinstance(answer, RequestTimedOut) and self._heard_at < asked_at:
             self._end(ConnectionLost(f"{self.address}: silent for {time.monotonic() - self._heard_at:.1f} s"))
 
-    def _answer(self, waited: Waiting, answer: Frame | QueueError) -> None:
+    def _answer(self, waited: _Waiting, answer: Frame | QueueError) -> None:
         try:
             waited.done(answer)
         except Exception:  # noqa: BLE001 - it is logged
             _log.exception("%s: the answer to request %s was not taken", self.address, waited.name)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that waits for its answer. Times are in monotonic seconds."""
+
+    code: int
+    done: Done
+    sent_at: float
+    deadline: float
+
+    @property
+    def name(self) -> str:
+        """The name of the request's code, or its number."""
+        return RequestCode(self.code).name if self.code in RequestCode._value2member_map_ else str(self.code)
+
+
+class _Answered:
+    """Lets one thread wait for one answer."""
+
+    __slots__ = ("_answer", "_lock")
+
+    def __init__(self) -> None:
+        self._answer: Frame | QueueError | None = None
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def __call__(self, answer: Frame | QueueError) -> None:
+        """Take the answer. For the I/O thread."""
+        self._answer = answer
+        self._lock.release()
+
+    def wait(self, timeout_s: float = -1) -> bool:
+        """Wait for the answer, by default without a limit; False at the time-out."""
+        return self._lock.acquire(timeout=timeout_s)
+
+    def result(self) -> Frame:
+        """Return the answer, or raise the error."""
+        assert self._answer is not None
+        if isinstance(self._answer, QueueError):
+            raise self._answer
+        return self._answer
+
+
+def _again(error: QueueError) -> QueueError:
+    """Return a copy, so that each waiting thread raises its own exception with its own traceback."""
+    return type(error)(*error.args)

@@ -121,12 +121,13 @@ class IoThread:
 
     def end(self) -> None:
         """End the thread, which closes its descriptors."""
-        self.run_soon(self._stop)
+
+        def stop() -> None:
+            self._ended = True
+
+        self.run_soon(stop)
         if not self.is_here:
             self._thread.join()
-
-    def _stop(self) -> None:
-        self._ended = True
 
     def _ring(self) -> None:
         if not self._rung and not self.is_here:

@@ -7,7 +7,6 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from rmqclient.cluster.address.url import Keys
-from rmqclient.cluster.net.signing import sign
 from rmqclient.remoting.frame import Frame, encode
 
 Write: TypeAlias = Callable[..., bytes]
@@ -38,7 +37,7 @@ def _plain(asked: Frame, fields: Sequence[str]) -> Write:
 def _signed(asked: Frame, fields: Sequence[str], keys: Keys) -> Write:
     def write(opaque: int, *numbers: int) -> bytes:
         frame = Frame(asked.code, asked.fields | dict(zip(fields, map(str, numbers), strict=True)), opaque=opaque)
-        sign(frame, keys)
+        keys.sign(frame)
         return encode(frame)
 
     return write

@@ -21,6 +21,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.offsets import committed_offset
 from rmqclient.cluster.reading.finding import Finding
 from rmqclient.cluster.reading.queues import Queues
+from rmqclient.cluster.sending.transactions import end_half
 from rmqclient.errors import NotOnCluster, UnknownTopic
 from rmqclient.filters.tag import TagFilter
 from rmqclient.message import ReceivedMessage
@@ -34,7 +35,6 @@ from rmqclient.store.waiting.real_queue import real_queue
 
 _GROUP: Final = "CID_RMQ_SYS_TRANS"
 _GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-_COMMIT, _ROLLBACK = 0x8, 0xC
 _READ_AT_ONCE: Final = 32
 _EVERY_TAG: Final = TagFilter(frozenset())
 _ANY_CODE: Final = range(1, 256)
@@ -68,19 +68,9 @@ class OpenTransactions:
                 f"a broker has given up {half.message_id}, and does not say where its half message stands: send it "
                 "again by hand, or leave it"
             )
-        self._client.call(
-            self._client.brokers.address(half.queue.broker_name),
-            request(
-                RequestCode.END_TRANSACTION,
-                producerGroup=self._client.url.wrap(transaction.group),
-                tranStateTableOffset=half.queue_offset,
-                commitLogOffset=half.commit_log_offset,
-                commitOrRollback=_COMMIT if commit else _ROLLBACK,
-                fromTransactionCheck=True,
-                msgId=half.message_id,
-                topic=self._client.url.wrap(transaction.queue.topic),
-            ),
-        )
+        wrap = self._client.url.wrap
+        group, topic = wrap(transaction.group), wrap(transaction.queue.topic)
+        end_half(self._client, half, group, topic, commit=commit, is_checked=True)
 
     def _opened(self, message: ReceivedMessage, *, given_up: bool) -> Iterator[OpenTransaction]:
         unwrap = self._client.url.unwrap

@@ -18,7 +18,7 @@ from rmqclient.cluster.sending.queue_choice import QueueChoice
 from rmqclient.cluster.sending.send_requests import PREPARED, SendRequests, size_of
 from rmqclient.codecs import encoded
 from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, QueueError
-from rmqclient.message import Message, ReceivedMessage, SendResult
+from rmqclient.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rmqclient.names import check_sharding_key
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.store import encode_properties, new_message_id
@@ -101,20 +101,19 @@ class ClusterSender:
     def append_copy(
         self,
         message: ReceivedMessage,
-        topic: str,
-        queue_id: int,
+        queue: MessageQueue,
         properties: Mapping[str, str],
         *,
         reconsume_times: int,
         delay_level: int = 0,
         due_ms: int = 0,
     ) -> SendResult:
-        """Send a received message again, see :mod:`.copies`. The queues of the topic take turns."""
-        del queue_id
-        target = copies.sent_to(topic)
+        """Send a received message again, see :mod:`.copies`; to a queue without a broker name in turn."""
+        target = copies.sent_to(queue.topic)
         wait = self._delays.of_retry(target, delay_level, due_ms)
-        request = copies.request_of(self._singles, self._url, message, topic, properties, wait, reconsume_times)
-        return self._delivery.send(Send(request, (message.message_id,), target))[0]
+        request = copies.request_of(self._singles, self._url, message, queue.topic, properties, wait, reconsume_times)
+        pinned = queue if queue.broker_name else None
+        return self._delivery.send(Send(request, (message.message_id,), target, pinned=pinned))[0]
 
     def append_once(self, *_: object, **__: object) -> NoReturn:
         """Raise NotOnCluster."""

@@ -22,7 +22,7 @@ from rmqclient.failures.dead_letters import Selection, groups, purge, replay, se
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries, copying
 from rmqclient.opening import open_backend
-from rmqclient.store import MessageStore, open_store
+from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.workers.cli import rmq
 
 JOURNAL = "config/deadLetters.jsonl"
@@ -106,7 +106,10 @@ def test_a_letter_that_cannot_be_stored_again_holds_up_no_other(store: MessageSt
     sent = producer.send(Message("a", b"of a broker"))
     backend = open_backend(store)
     copying(backend).append_copy(
-        store.messages.read(sent.commit_log_offset), "%DLQ%h", 0, {"RETRY_TOPIC": "bill.ing"}, reconsume_times=1
+        store.messages.read(sent.commit_log_offset),
+        MessageQueue("%DLQ%h", 0),
+        {"RETRY_TOPIC": "bill.ing"},
+        reconsume_times=1,
     )
     for number in range(3):
         sent = producer.send(Message("a", b"%d" % number))

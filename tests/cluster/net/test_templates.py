@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqclient.cluster.address.url import Keys
-from rmqclient.cluster.net.signing import sign
 from rmqclient.cluster.net.templates import template_of
 from rmqclient.remoting.frame import Frame, FrameReader, encode
 
@@ -30,5 +29,5 @@ def test_with_keys_each_request_is_signed(offset: int) -> None:
     asked = Frame(11, {"topic": "%RETRY%g", "queueOffset": "0"})
     (read,) = FrameReader().feed(template_of(asked, ("queueOffset",), KEYS)(5, offset))
     expected = Frame(11, {"topic": "%RETRY%g", "queueOffset": str(offset)}, opaque=5)
-    sign(expected, KEYS)
+    KEYS.sign(expected)
     assert read == expected

@@ -19,7 +19,7 @@ from rmqclient.message import MessageQueue, ReceivedMessage
 from rmqclient.opening import open_backend
 from rmqclient.remoting.table import request_fields
 from rmqclient.store import clock, decode_records
-from tests.cluster.sending.conftest import SEND, properties_of
+from tests.cluster.sending.conftest import SEND, TWO, broker_of, properties_of
 from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties
 
@@ -143,5 +143,17 @@ def test_properties_that_are_too_long_are_refused_here() -> None:
     with opened() as (cluster, backend):
         sender = backend.producers.sender(ProducerSettings(lambda _: []))
         with pytest.raises(PropertiesTooLarge, match="40,0"):
-            sender.append_copy(received(), "%RETRY%shop", 0, {"long": "x" * 40_000}, reconsume_times=1)
+            sender.append_copy(received(), MessageQueue("%RETRY%shop", 0), {"long": "x" * 40_000}, reconsume_times=1)
         assert not cluster.asked(SEND)
+
+
+def test_a_copy_for_a_queue_of_a_broker_goes_there_and_another_one_to_the_queues_in_turn() -> None:
+    with opened(brokers=TWO) as (cluster, backend):
+        sender = backend.producers.sender(ProducerSettings(lambda _: []))
+        for queue in (MessageQueue("orders", 2, "broker-b"), MessageQueue("orders", 0)):
+            for _ in range(3):
+                sender.append_copy(received(), queue, {}, reconsume_times=0)
+        asked = cluster.asked(SEND)
+    places = [(broker_of(each), request_fields(each)["queueId"]) for each in asked]
+    assert places[:3] == [("broker-b", 2)] * 3
+    assert len(set(places[3:])) == 3

@@ -17,8 +17,8 @@ from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.producing import replies as replies_module
-from rmqclient.cluster.producing.producing import Producing
+from rmqclient.cluster.sending import replies as replies_module
+from rmqclient.cluster.sending.producers import ClusterProducers
 from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import MessageRejected, RequestTimeout
 from rmqclient.remoting.frame import Frame
@@ -135,7 +135,7 @@ def test_a_requester_that_asks_nothing_keeps_few_replies_of_others(monkeypatch: 
     monkeypatch.setattr(replies_module, "_MOST_KEPT", 3)
     with scripted_cluster() as cluster:
         client = ClusterClient(ClusterURL.parse(f"rocketmq://{cluster.address}"))
-        idle = Producing(client, Limits()).replies()
+        idle = ClusterProducers(client, Limits()).replies()
         for number in range(5):
             idle.came(received(KEYS=str(number)))
         assert [reply.keys for reply in idle.take()] == [("2",), ("3",), ("4",)]

@@ -61,7 +61,7 @@ def settled(store: MessageStore) -> bool:
 
 def begin_at_end(store: MessageStore, topic: str) -> None:
     backend = open_backend(store)
-    begin(backend, backend.groups.memberships(), "g", topic, "latest")
+    begin(backend, "g", topic, "latest")
 
 
 @pytest.mark.guarantee("G17")

@@ -11,7 +11,7 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.cluster.address.url import ClusterURL
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.net.waiting import Done
+from rmqclient.cluster.net.connection import Done
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame

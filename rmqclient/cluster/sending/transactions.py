@@ -97,25 +97,13 @@ class ClusterTransactions:
         Raises RequestTimedOut and ConnectionLost, after which the decision may or may not have been carried out; the
         AnswerError of a broker that no longer has the half message; BrokerUnreachable.
         """
-        self._client.call(
-            self._client.brokers.address(half.queue.broker_name),
-            request(
-                RequestCode.END_TRANSACTION,
-                producerGroup=self._group,
-                tranStateTableOffset=half.queue_offset,
-                commitLogOffset=half.commit_log_offset,
-                commitOrRollback=_COMMIT if commit else _ROLLBACK,
-                fromTransactionCheck=False,
-                msgId=half.message_id,
-                topic=self._client.url.wrap(half.queue.topic),
-            ),
-        )
+        topic = self._client.url.wrap(half.queue.topic)
+        end_half(self._client, half, self._group, topic, commit=commit, is_checked=False)
         if self._thread is not None:
             self._remember(half.message_id)
 
-    def answer(self, ask: Ask, client_id: str | None) -> None:
-        """Call ``ask`` on a thread of its own for half messages that brokers check. ``client_id`` is not used."""
-        del client_id
+    def answer(self, ask: Ask) -> None:
+        """Call ``ask`` on a thread of its own for half messages that brokers check."""
         self._leave = self._groups.join(self._group)
         self._thread = GuardedThread(target=self._run, args=(ask,), name="rmq-check")
         self._thread.start()
@@ -176,3 +164,26 @@ class ClusterTransactions:
         except QueueError as error:
             _log.error("the decision about message %s did not reach broker %s, which asks again: %s",
                        question.half.message_id, question.address, error)  # fmt: skip
+
+
+def end_half(
+    client: ClusterClient,
+    half: SendResult | ReceivedMessage,
+    group: str,
+    topic: str,
+    *,
+    commit: bool,
+    is_checked: bool,
+) -> None:
+    """Commit a half message or roll it back, at its broker. Names are those on the wire. Raises as a call."""
+    decision = request(
+        RequestCode.END_TRANSACTION,
+        producerGroup=group,
+        tranStateTableOffset=half.queue_offset,
+        commitLogOffset=half.commit_log_offset,
+        commitOrRollback=_COMMIT if commit else _ROLLBACK,
+        fromTransactionCheck=is_checked,
+        msgId=half.message_id,
+        topic=topic,
+    )
+    client.call(client.brokers.address(half.queue.broker_name), decision)

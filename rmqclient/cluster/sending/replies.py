@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from rmqclient.backend.bells import ThreadBell
+from rmqclient.backend.replies import Reply
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.producing.pushed import message_of_push
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.cluster.sending.pushed_reply import message_of_push
 from rmqclient.cluster.sending.send_requests import STORED, SendRequests, to_queue
 from rmqclient.codecs import encoded
 from rmqclient.errors import BrokerUnreachable, QueueError, UnknownTopic
@@ -53,8 +54,7 @@ class Pushes:
         with self._changing:
             self._requesters.remove(requester)
 
-    def _take(self, pushed: Frame, address: str) -> Frame:
-        del address
+    def _take(self, pushed: Frame, _address: str) -> Frame:
         reply = message_of_push(pushed)
         with self._changing:
             requesters = list(self._requesters)
@@ -131,12 +131,13 @@ class ClusterReplySender:
         self._client = client
         self._requests = SendRequests(RequestCode.SEND_REPLY_MESSAGE_V2, client.url.wrap(PRODUCER_GROUP))
 
-    def send(self, reply: Message, request: ReceivedMessage) -> None:
+    def send(self, reply: Reply) -> None:
         """Send a reply to the broker of its request, or to another one if that cannot be reached.
 
         If the requester is gone, the broker keeps the reply; that is logged and is not an error.
         """
-        message = encoded(Message(reply.topic, reply.body, properties=reply.properties))
+        sent, request = reply
+        message = encoded(Message(sent.topic, sent.body, properties=sent.properties))
         body = message.body
         assert isinstance(body, bytes)
         frame = self._requests.make(message.topic, body, encode_properties(message))

@@ -1,17 +1,17 @@
-"""Producing: state that the producers of one client share, and the parts that each of them gets."""
+"""Producers: what the producers of one client share, and the parts that each of them gets."""
 
 from __future__ import annotations
 
 from rmqclient.backend.limits import Limits
 from rmqclient.backend.protocols import ProducerSettings
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.producing.replies import ClusterReplies, ClusterReplySender, Pushes
-from rmqclient.cluster.producing.transactions import ClusterTransactions, Questions
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
+from rmqclient.cluster.sending.replies import ClusterReplies, ClusterReplySender, Pushes
 from rmqclient.cluster.sending.sender import ClusterSender
+from rmqclient.cluster.sending.transactions import ClusterTransactions, Questions
 
 
-class Producing:
+class ClusterProducers:
     """The producers of one client."""
 
     def __init__(self, client: ClusterClient, limits: Limits) -> None:

@@ -1,1 +1,0 @@
-"""Producing: senders, transactions and replies of the producers of one client."""
