@@ -5,7 +5,9 @@
 ``membership``     one member: its queues
 ``member_list``    members of a group, from its brokers
 ``subscriptions``  subscriptions that heartbeats send
-``grant``          one queue: unfinished messages, and the committed offset
+``member_locks``   the locks of its queues: taking over a dead member's, renewing its own
+``grant``          one queue of a member
+``prefetch``       its messages: pulled and not taken, taken and not finished
 ``pulling``        long polls that prefetch messages
 ``locks``          the brokers' locks of queues
 ``offsets``        offsets of a group: at the brokers, or in a file for a broadcast member

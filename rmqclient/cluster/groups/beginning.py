@@ -20,7 +20,6 @@ from rmqclient.errors import BrokerUnreachable, StoreBusy
 from rmqclient.names import group_and_member
 from rmqclient.remoting.bodies import GroupList
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.errors import GroupNotFound
 from rmqclient.remoting.table import request
 from rmqclient.store import MessageQueue
 
@@ -47,11 +46,7 @@ def begin_group(client: ClusterClient, group: str, offsets: Mapping[MessageQueue
             return False
         at_brokers = BrokerOffsets(client, group)
         for queue, offset in offsets.items():
-            try:
-                at_brokers.commit(queue, offset)
-            except GroupNotFound:  # a 5.x broker keeps offsets only of groups that it knows; a pull makes it known
-                _introduce(client, group, queue)
-                at_brokers.commit(queue, offset)
+            at_brokers.set(queue, offset)
     return True
 
 
@@ -100,21 +95,3 @@ def _alone(client: ClusterClient, group: str, queue: MessageQueue) -> Iterator[N
         yield
     finally:
         locks.unlock(queue)
-
-
-def _introduce(client: ClusterClient, group: str, queue: MessageQueue) -> None:
-    wanted = request(
-        RequestCode.PULL_MESSAGE,
-        consumerGroup=group,
-        topic=client.url.wrap(queue.topic),
-        queueId=queue.queue_id,
-        queueOffset=0,
-        maxMsgNums=1,
-        sysFlag=4,
-        commitOffset=0,
-        suspendTimeoutMillis=0,
-        subscription="*",
-        subVersion=0,
-        expressionType="TAG",
-    )
-    client.call(client.brokers.address(queue.broker_name), wanted, also=range(1, 256))

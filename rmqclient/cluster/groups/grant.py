@@ -37,8 +37,6 @@ class ClusterGrant:
     member of a broadcast group. ``give_up`` frees the queue for other members, after the last commit.
     """
 
-    # Above 15 methods: 20 of them are the members of the protocol Grant.
-
     def __init__(
         self,
         queue: MessageQueue,

@@ -32,7 +32,7 @@ from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.errors import BrokerUnreachable, ClientIdInUse, QueueError, StoreUnusable
 from rmqclient.remoting.bodies import ResetOffset
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import BodyError
+from rmqclient.remoting.errors import BodyError, GroupNotFound
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields
 from rmqclient.store import MessageQueue
@@ -80,6 +80,14 @@ class BrokerOffsets:
         """Commit an offset, forwards or back, and wait for the broker's answer. Raises as a call."""
         self._client.call(self._client.brokers.address(queue.broker_name), self._request(queue, offset), _TIMEOUT_S)
 
+    def set(self, queue: MessageQueue, offset: int) -> None:
+        """As :meth:`commit`, for a group that may have had no member yet."""
+        try:
+            self.commit(queue, offset)
+        except GroupNotFound:  # a 5.x broker keeps offsets only of groups that it knows; a pull makes it known
+            self._client.call(self._client.brokers.address(queue.broker_name), self._pull(queue), also=range(1, 256))
+            self.commit(queue, offset)
+
     def commit_soon(self, queue: MessageQueue, offset: int, done: Callable[[bool], None]) -> None:
         """Commit an offset without waiting; ``done`` gets, on the I/O thread, whether it was set."""
 
@@ -111,6 +119,22 @@ class BrokerOffsets:
             topic=self._client.url.wrap(queue.topic),
             queueId=queue.queue_id,
             commitOffset=offset,
+        )
+
+    def _pull(self, queue: MessageQueue) -> Frame:
+        return request(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=self._group,
+            topic=self._client.url.wrap(queue.topic),
+            queueId=queue.queue_id,
+            queueOffset=0,
+            maxMsgNums=1,
+            sysFlag=4,  # it has a subscription
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription="*",
+            subVersion=0,
+            expressionType="TAG",
         )
 
     def flush(self) -> None:

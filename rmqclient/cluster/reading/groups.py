@@ -33,7 +33,7 @@ class Groups:
         self._queues = queues
         self._url = client.url
         self._state = GroupState(client)
-        self._moves = Moves(client, queues, self._state)
+        self._moves = Moves(client, self._state)
         self.seek = self._moves.move
 
     def committed_offset(self, group: str, queue: MessageQueue) -> int | None:

@@ -10,11 +10,9 @@ from rmqclient.backend.group_protocols import Move
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.groups.offsets import BrokerOffsets
 from rmqclient.cluster.reading.group_state import GroupState
-from rmqclient.cluster.reading.queues import Queues
 from rmqclient.cluster.reading.topics import broker_version
 from rmqclient.errors import ClusterError, NotOnCluster
 from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import GroupNotFound
 from rmqclient.remoting.table import request
 from rmqclient.store import MessageQueue
 
@@ -34,9 +32,8 @@ class _Part(NamedTuple):
 class Moves:
     """Moves the groups of one cluster. Safe for threads."""
 
-    def __init__(self, client: ClusterClient, queues: Queues, state: GroupState) -> None:
+    def __init__(self, client: ClusterClient, state: GroupState) -> None:
         self._client = client
-        self._queues = queues
         self._state = state
         self._url = client.url
 
@@ -65,14 +62,7 @@ class Moves:
 
     def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set a group's offset in a queue. Raises as a call."""
-        at_brokers = BrokerOffsets(self._client, self._url.wrap(group))
-        try:
-            at_brokers.commit(queue, offset)
-        except GroupNotFound:  # a 5.x broker knows a group only after a pull or a heartbeat
-            address = self._client.brokers.read_address(queue.broker_name)
-            pull = self._queues.pull(queue, 0, 1, group=self._url.wrap(group))
-            self._client.call(address, pull, also=_ANY_CODE)
-            at_brokers.commit(queue, offset)
+        BrokerOffsets(self._client, self._url.wrap(group)).set(queue, offset)
 
     def _check_movable(self, part: _Part, versions: Mapping[str, int]) -> None:
         old = sorted({queue.broker_name for queue in part.targets if versions.get(queue.broker_name, 0) < _OF_5})

@@ -96,16 +96,15 @@ class Reader:
         limit: int,
         expression: str = "*",
         *,
-        group: str = "",
         wait_ms: int = 0,
     ) -> Frame:
-        """Return a request that pulls messages of a queue, by this group or another one.
+        """Return a request that pulls messages of a queue, by this group.
 
         At the end of the queue the broker holds it for up to ``wait_ms``.
         """
         return request(
             RequestCode.PULL_MESSAGE,
-            consumerGroup=group or self._group,
+            consumerGroup=self._group,
             topic=self._client.url.wrap(queue.topic),
             queueId=queue.queue_id,
             queueOffset=offset,
