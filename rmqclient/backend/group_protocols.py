@@ -112,10 +112,16 @@ class RunningSlot(Protocol):
         """Set the queue of the next messages: :attr:`Grant.group_queue`."""
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Note that the handler of this message is about to run."""
+        """Note that the handler of this message is about to run, and enter a new copy of the thread's context.
+
+        The context variables that the handler sets are gone at the next call, or at :meth:`rest`.
+        """
+
+    def note(self, message: ReceivedMessage) -> None:
+        """Note the same in a context that is entered already, as that of a coroutine's task."""
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Note that the handler of these messages is about to run."""
+        """As :meth:`begin`, for the messages of one call."""
 
     def show(self, messages: list[ReceivedMessage]) -> None:
         """As :meth:`begin_batch`, but only for display: :meth:`Grant.begin` has counted the attempt."""
@@ -127,7 +133,7 @@ class RunningSlot(Protocol):
         """Note that a death of the process from now on does not count as an attempt."""
 
     def rest(self) -> None:
-        """Note that no handler runs."""
+        """Note that no handler runs, and leave its context."""
 
     def add_up(self) -> None:
         """Publish the durations of the calls that have ended since the last time."""

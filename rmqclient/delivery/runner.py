@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Awaitable, Callable, Iterable
-from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -79,8 +78,9 @@ class Runner:
     ) -> Hold | None:
         """Run ``work``, messages or one batch of ``queue``, until it ends, waits, or is lost; return the wait.
 
-        ``begin`` says in the running slot what is about to run, and returns None if it may. ``acknowledge`` returns
-        False when the queue was lost; for single messages it may raise StoreBusy, and is then tried again.
+        ``begin`` says in the running slot what is about to run, enters a context for it, and returns None if it may.
+        ``acknowledge`` returns False when the queue was lost; for single messages it may raise StoreBusy, and is then
+        tried again.
         """
         turns, current = self._turns, calls.current
         begun, unhandled = calls.begun, 0
@@ -95,7 +95,7 @@ class Runner:
             current.given = given
             if (outcome := begin(given)) is None:
                 try:
-                    if (result := copy_context().run(call, given)) is not None:
+                    if (result := call(given)) is not None:
                         check_ran(result)
                     if calls.is_forked:
                         calls.leave_if_forked()
@@ -144,7 +144,7 @@ class Runner:
         calls.begun += 1
         calls.running = 1
         calls.running_slot.serve(queue.grant.group_queue)
-        calls.running_slot.begin(message)
+        calls.running_slot.note(message)
         try:
             check_ran(await call(message))
             calls.leave_if_forked()

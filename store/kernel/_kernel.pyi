@@ -618,6 +618,16 @@ def keys_right_to(
     """
 
 @final
+class CallContext:
+    """The context variables of the calls of one thread: each call begins with a copy of those of the thread."""
+
+    def renew(self) -> None:
+        """Enter a new copy of the thread's context, and leave that of the last call."""
+
+    def leave(self) -> None:
+        """Leave the context of the last call, if there is one."""
+
+@final
 class Running:
     """The running slot of one handler thread. If the handler kills its process, the slot tells others what it ran.
 
@@ -632,13 +642,16 @@ class Running:
         """Note the slot of the group-queue table that the next messages belong to."""
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Note, before the handler runs, which message it gets."""
+        """Note, before the handler runs, which message it gets; enter a context of its own, as :class:`CallContext`."""
+
+    def note(self, message: ReceivedMessage) -> None:
+        """Note the same in a context that is entered already, as that of a coroutine's task."""
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Note, before the handler runs, which messages it gets: one or more, in the order of their queue."""
+        """Do the same for one or more messages, in the order of their queue."""
 
     def show(self, messages: list[ReceivedMessage]) -> None:
-        """Note, for onlookers alone, which messages the handler gets: their death is counted elsewhere."""
+        """Do the same for onlookers alone: the death of these messages is counted elsewhere."""
 
     def fail(self, messages: int) -> None:
         """Note that the call has ended, and that so many of its messages failed: their time counts as failed."""
@@ -647,7 +660,10 @@ class Running:
         """Note that a death from now on is no attempt of what runs. Does not touch the slot of another member."""
 
     def rest(self) -> None:
-        """Note that no handler runs. Does not touch the slot when it belongs to another member by now."""
+        """Note that no handler runs, and leave its context, in the thread that began.
+
+        Does not touch the slot when it belongs to another member by now.
+        """
 
     def release(self) -> None:
         """Give the slot back, unless it belongs to another member by now; adds the times up."""

@@ -61,6 +61,10 @@ from rmqclient.store.message_queue import MessageQueue
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    object PyContext_CopyCurrent()
+    int PyContext_Enter(object context) except -1
+    int PyContext_Exit(object context)
+    void PyErr_Clear()
 
 cdef extern from "crc32.h":
     void rmq_crc32_init() nogil

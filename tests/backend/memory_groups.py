@@ -14,7 +14,7 @@ from rmqclient.backend.protocols import Span
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store import CallContext, MemberInfo, MessageQueue
 from rmqclient.store.observe.observation import GroupQueue
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog
 
@@ -194,17 +194,26 @@ class MemoryMembership:
 class MemoryRunningSlot:
     """Nobody finds what a thread of this process says after its death: the backend dies with it."""
 
+    def __init__(self) -> None:
+        self._context = CallContext()
+
     def serve(self, group_queue: int) -> None:
         pass
 
     def begin(self, message: ReceivedMessage) -> None:
+        del message
+        self._context.renew()
+
+    def note(self, message: ReceivedMessage) -> None:
         pass
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        pass
+        del messages
+        self._context.renew()
 
     def show(self, messages: list[ReceivedMessage]) -> None:
-        pass
+        del messages
+        self._context.renew()
 
     def fail(self, messages: int) -> None:
         pass
@@ -216,7 +225,7 @@ class MemoryRunningSlot:
         pass
 
     def rest(self) -> None:
-        pass
+        self._context.leave()
 
     def release(self) -> None:
         pass

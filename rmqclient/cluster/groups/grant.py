@@ -163,7 +163,7 @@ class ClusterGrant:
         if self._over or self.lease_is_over:
             return False
         if self._attempts is not None:
-            self._attempts.begin(message)
+            self._attempts.note(message)
         return True
 
     def acknowledge(self, message: ReceivedMessage) -> bool:

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MessageQueue
+from rmqclient.store import CallContext, MessageQueue
 from rmqclient.store.errors import TableFull
 
 SLOTS = 4_096
@@ -74,6 +74,7 @@ class JournalSlot:
         self._at = number * _SLOT_BYTES
         self._map = journal.map
         self._served = ""
+        self._context = CallContext()
         self.rest()
 
     def serve(self, group_queue: int) -> None:
@@ -91,19 +92,27 @@ class JournalSlot:
             self._map[start : start + len(data)] = data
 
     def begin(self, message: ReceivedMessage) -> None:
-        """Note that the handler of this message is about to run."""
+        """Note that the handler of this message is about to run, in a context of its own."""
+        self._context.renew()
+        self.note(message)
+
+    def note(self, message: ReceivedMessage) -> None:
+        """Note that this message is about to run, in a context that is entered already."""
         offset = message.queue_offset
         begun = message.delivery_attempt - message.reconsume_times
         _RUNS.pack_into(self._map, self._at, offset, offset, begun)
 
     def begin_batch(self, messages: list[ReceivedMessage]) -> None:
-        """Note that the handler of these messages is about to run."""
+        """Note that the handler of these messages is about to run, in a context of its own."""
+        self._context.renew()
         first, last = messages[0], messages[-1]
         begun = first.delivery_attempt - first.reconsume_times
         _RUNS.pack_into(self._map, self._at, first.queue_offset, last.queue_offset, begun)
 
     def show(self, messages: list[ReceivedMessage]) -> None:
-        """Do nothing: the grant of an ordered queue has a slot of its own."""
+        """Enter a context: the grant of an ordered queue has a slot of its own for the messages."""
+        del messages
+        self._context.renew()
 
     def fail(self, messages: int) -> None:
         """Do nothing: only stores keep counts and times."""
@@ -113,11 +122,12 @@ class JournalSlot:
 
     def forgive(self) -> None:
         """Note that a death of the process from now on does not count as an attempt."""
-        self.rest()
+        _RUNS.pack_into(self._map, self._at, 0, 0, 0)
 
     def rest(self) -> None:
-        """Note that no handler runs."""
-        _RUNS.pack_into(self._map, self._at, 0, 0, 0)
+        """Note that no handler runs, and leave its context."""
+        self._context.leave()
+        self.forgive()
 
     def release(self) -> None:
         """Give the slot back."""
