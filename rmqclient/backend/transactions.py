@@ -56,7 +56,10 @@ class Transactions(Protocol):
         """
 
     def answer(self, ask: Ask) -> None:
-        """From now on, call ``ask`` on a thread of its own for undecided half messages of the group."""
+        """From now on, call ``ask`` on a thread of its own for undecided half messages of the group, one by one.
+
+        A call of more than ten seconds hangs: the next ones run beside it, on up to eight threads.
+        """
 
     def close(self) -> None:
-        """Stop the checks, and wait for a running call of ``ask``. Closing twice does nothing."""
+        """Stop the checks; wait up to ten seconds for running calls of ``ask``. Closing twice does nothing."""

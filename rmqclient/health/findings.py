@@ -18,7 +18,7 @@ slots         how many more groups, queues and members the store can have
 topic         each group whose members wait for a topic that nobody has made; each topic with queues that are closed
 dlq           each group: dead letters that wait, and their age
 timer         messages with a delay or a time that are late
-tx            transactions that were given up after their last check
+tx            transactions that were given up after their last check; producers whose ``check`` hangs
 supervisor    a supervisor of this host, for liveness only
 ============  ====================================================================================================
 """
@@ -49,12 +49,14 @@ from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
     from rmqclient.store.message_queue import MessageQueue
+    from rmqclient.store.runtime.rows import MemberInfo
     from rmqclient.store.threads.standing import Holder
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
 
 _GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _MOST_SLOTS = 0.9
 """Share of a table in use, for a warning."""
 _ROOM = {
@@ -109,7 +111,7 @@ def look_at(reading: Reading, seen: Observation, limits: Limits) -> list[Finding
     found += missing_topics(seen, limits)
     found += closed_queues(reading.root, seen, limits)
     found += dead_letters(reading, seen, limits)
-    found += [timer(seen, limits), transactions(seen.queues)]
+    found += [timer(seen, limits), transactions(seen.queues), *hanging_checks(seen.members, limits)]
     return sorted(found, key=lambda finding: -finding.level)
 
 
@@ -378,6 +380,16 @@ def transactions(queues: Iterable[Queue]) -> Finding:
         state = f"{count} transactions were given up; some may be decided by now"
         return Finding("tx", "", WARNING, state, "see `rmq tx ls`, decide with `rmq tx commit` or `rollback`", values)
     return Finding("tx", "", OK, "none given up", "", values)
+
+
+def hanging_checks(members: Iterable[MemberInfo], limits: Limits) -> Iterator[Finding]:
+    """Look for producers whose ``check`` of a transaction does not return. Others answer, and at last nobody."""
+    for each in members:
+        silent_s = (each.heartbeat_age_ms or 0) / 1000
+        if each.topic == _HALF_TOPIC and silent_s > limits.message_age_s and limits.group in (None, each.group):
+            state = f"a check of a transaction hangs for {words.age(silent_s)} in process {each.pid}"
+            remedy = f"see where (`py-spy dump --pid {each.pid}`), give what it waits for a time limit, start it again"
+            yield Finding("tx", each.group, CRITICAL, state, remedy)
 
 
 def _group(group: Group, limits: Limits, now_ms: int) -> Finding:

@@ -4,12 +4,14 @@ The store checks an undecided transaction as RocketMQ's broker does: it stores t
 checks increased (:mod:`rmqclient.store.waiting.transaction`), and wakes the producers. A producer with a ``check`` is a
 member of its group in the half topic. Each member handles its share of these half messages: those whose queue offset,
 modulo the number of living members, is the member's position. So if the sending producer died, another one is asked. If
-that one dies during the check, the next round asks again.
+that one dies during the check, the next round asks again. If one hangs, the next checks run beside it; its member beats
+no more meanwhile, so that ``rmq check`` names its process, and other members take its share after a time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 
@@ -20,6 +22,7 @@ from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import QueueError, TransactionDecided
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.threads.watched_calls import WatchedCalls
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 
 _log = Log(__name__)
@@ -27,6 +30,12 @@ _log = Log(__name__)
 _BEAT_S = 0.25
 _ASKED_AT_ONCE = 256
 """Half messages of one read, at most."""
+_HANGS_AFTER_S = 10.0
+"""A check that takes longer hangs: the next one does not wait for it."""
+_MOST_CHECKS = 8
+"""Checks beside each other, at most; all but one of them hang."""
+_SILENT_MS = 60_000
+"""A member that has not gone on for longer has no share."""
 
 
 class LocalTransactions:
@@ -86,22 +95,26 @@ class _Checker:
         self._bell = self._table.bell
         self._next = 0
         self._closed = threading.Event()
-        self._thread = GuardedThread(target=self._run, name="rmq-check")
+        self._calls = WatchedCalls(
+            f"check of producer group {group!r}, message", "rmq-check", patience_s=_HANGS_AFTER_S, most=_MOST_CHECKS
+        )
+        self._thread = GuardedThread(target=self._run, name="rmq-checks")
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and wait for its end."""
+        """End the threads, and wait for their end; not for a check that hangs."""
         if self._closed.is_set() or os.getpid() != self._pid:
             return
         self._closed.set()
         self._bell.ring()
+        self._calls.close()
         self._thread.join()
         self._member.leave()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             heard = self._bell.heard()
-            self._member.beat()
+            self._beat()
             try:
                 self._table.watch(self._member.slot)
                 self._answer()
@@ -126,17 +139,24 @@ class _Checker:
             if self._closed.is_set():
                 return
             if group_of(half) == self._group and checks_of(half) > 0 and self._is_mine(half.queue_offset):
-                self._member.beat()
-                self._ask(half)
+                self._beat()
+                self._calls.run(half.message_id, functools.partial(self._ask, half))
+                if self._closed.is_set():
+                    return
             self._next = half.queue_offset + 1
+
+    def _beat(self) -> None:
+        if not self._calls.hang:
+            self._member.beat()
 
     def _is_mine(self, half_offset: int) -> bool:
         members = sorted(
             (each.client_id, each.slot)
             for each in self._table.all()
-            if (each.group, each.topic) == (self._group, HALF_TOPIC)
+            if (each.group, each.topic) == (self._group, HALF_TOPIC) and (each.heartbeat_age_ms or 0) < _SILENT_MS
         )
-        return members[half_offset % len(members)][1] == self._member.slot if members else True
+        mine = (self._member.client_id, self._member.slot)
+        return not members or members[half_offset % len(members)] == mine
 
     def _ask(self, half: ReceivedMessage) -> None:
         commit = self._call(half.as_delivered().limited_to(self._store.config.max_opened_body_bytes))

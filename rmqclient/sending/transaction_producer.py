@@ -124,7 +124,8 @@ class TransactionProducer(Producer):
 
     ``group`` names the producers of one application: any of them answers for all. ``check(message)`` is called, on a
     thread of its own, with an undecided message of the group, after six seconds or its ``immunity``. It returns the
-    decision, :attr:`Decision.UNKNOWN` if it cannot tell yet. An exception is logged, and counts as UNKNOWN.
+    decision, :attr:`Decision.UNKNOWN` if it cannot tell yet. An exception is logged, and counts as UNKNOWN. When a call
+    takes more than ten seconds, this is logged, and the next call runs beside it, on up to eight threads.
     ``execute(message, argument)`` is for :meth:`send_in_transaction`.
 
     Without ``check`` this producer answers nothing. A transaction that nothing decides is given up after fifteen
@@ -224,7 +225,10 @@ class TransactionProducer(Producer):
         return sent
 
     def close(self) -> None:
-        """End the checks, then leave the store. Closing twice does nothing."""
+        """End the checks, waiting up to ten seconds for running ones, and leave the store.
+
+        Closing twice does nothing.
+        """
         self._transactions.close()
         super().close()
 

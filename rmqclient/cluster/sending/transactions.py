@@ -11,6 +11,7 @@ writes decisions in batches; the producer that decided does not answer such a ch
 
 from __future__ import annotations
 
+import functools
 import itertools
 import queue as queues
 import threading
@@ -28,6 +29,7 @@ from rmqclient.remoting.table import RequestCode, request, request_fields
 from rmqclient.store import decode_records
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.threads.watched_calls import WatchedCalls
 
 _log = Log(__name__)
 
@@ -36,6 +38,10 @@ _ROLLBACK: Final = 0xC
 """[MessageSysFlag.TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE]"""
 _MOST_HELD: Final = 2_000
 """Checks that wait for ``ask``, at most; the broker repeats the others. [checkRequestHoldMax]"""
+_HANGS_AFTER_S: Final = 10.0
+"""A check that takes longer hangs: the next one does not wait for it."""
+_MOST_CHECKS: Final = 8
+"""Checks beside each other, at most; all but one of them hang."""
 _DECIDED_FOR_S: Final = 30.0
 """Seconds for which a decision is remembered. [transactionOpBatchInterval]"""
 
@@ -88,6 +94,9 @@ class ClusterTransactions:
         self._waiting: queues.Queue[_Question | None] = queues.Queue(_MOST_HELD)
         self._thread: threading.Thread | None = None
         self._leave: Callable[[], None] | None = None
+        self._calls = WatchedCalls(
+            f"check of producer group {group!r}, message", "rmq-check", patience_s=_HANGS_AFTER_S, most=_MOST_CHECKS
+        )
         self._closed = threading.Event()
         self.check_usable = client.check_usable
 
@@ -105,7 +114,7 @@ class ClusterTransactions:
     def answer(self, ask: Ask) -> None:
         """Call ``ask`` on a thread of its own for half messages that brokers check."""
         self._leave = self._groups.join(self._group)
-        self._thread = GuardedThread(target=self._run, args=(ask,), name="rmq-check")
+        self._thread = GuardedThread(target=self._run, args=(ask,), name="rmq-checks")
         self._thread.start()
         self._questions.listen(self._group, self._take)
 
@@ -115,6 +124,7 @@ class ClusterTransactions:
             return
         self._questions.stop(self._group, self._take)
         self._closed.set()
+        self._calls.close()
         self._waiting.put(None)
         self._thread.join()
         self._leave()
@@ -129,7 +139,7 @@ class ClusterTransactions:
     def _run(self, ask: Ask) -> None:
         while (question := self._waiting.get()) is not None and not self._closed.is_set():
             try:
-                self._answer(question, ask)
+                self._calls.run(question.half.message_id, functools.partial(self._answer, question, ask))
             except Exception:  # noqa: BLE001 - the broker asks again, and other checks must continue
                 _log.exception("a question about message %s was not answered", question.half.message_id)
 

@@ -24,9 +24,13 @@ from rmqclient import (
 )
 from rmqclient.admin import Admin
 from rmqclient.errors import HandlerError, InvalidName, StoreClosed, TransactionDecided
+from rmqclient.health.findings import CRITICAL, Finding, look
+from rmqclient.health.limits import Limits
+from rmqclient.local import transactions as local_transactions
 from rmqclient.local.backend import store_of
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
 from rmqclient.store.config import TransactionConfig
+from rmqclient.store.observe.reading import Reading
 from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
 
@@ -276,6 +280,49 @@ def test_whatever_a_check_raises_for_one_the_others_are_asked_about(
         # When the producers are asked, Then the second one is committed
         quiet.transactions.check()
         wait_for(lambda: bodies(quiet) == [b"second"], "the second one is decided")
+
+
+@pytest.mark.guarantee("G32")
+def test_a_check_that_hangs_holds_neither_the_others_nor_the_end_and_is_named(
+    quiet: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given two that are undecided, and a check that hangs for the first one
+    monkeypatch.setattr(local_transactions, "_HANGS_AFTER_S", 0.2)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def check(half: ReceivedMessage) -> Decision:
+        if half.body == b"first":
+            hangs.set()
+            goes_on.wait()
+        return Decision.COMMIT
+
+    def named() -> list[Finding]:
+        found = look(Reading(quiet.root), Limits(message_age_s=0.5))
+        return [each for each in found if (each.check, each.subject, each.level) == ("tx", "shop", CRITICAL)]
+
+    quiet.transactions.now_ms = lambda: time.time_ns() // 1_000_000 + 60_000
+    with TransactionProducer(quiet, group="shop", check=check) as producer:
+        for body in (b"first", b"second"):
+            producer.transaction(Message("orders", body))
+
+        # When the producers are asked, Then the second one is committed
+        quiet.transactions.check()
+        wait_for(lambda: bodies(quiet) == [b"second"], "the second one is decided")
+        assert hangs.is_set()
+
+        # And `rmq check` names the process for as long as the first one hangs
+        wait_for(lambda: bool(named()), "the one that hangs is a finding")
+        assert str(os.getpid()) in named()[0].state
+        goes_on.set()
+        wait_for(lambda: bodies(quiet) == [b"second", b"first"] and not named(), "the first one is decided")
+
+        # And one that hangs at the end is left
+        goes_on.clear()
+        hangs.clear()
+        producer.transaction(Message("orders", b"first"))
+        quiet.transactions.check()
+        assert hangs.wait(5)
+    goes_on.set()
 
 
 @pytest.mark.guarantee("G32")

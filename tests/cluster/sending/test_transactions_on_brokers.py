@@ -11,6 +11,7 @@ import pytest
 
 from rmqclient import Decision, Message, ReceivedMessage, TransactionProducer
 from rmqclient.cluster.client.client import ClusterClient
+from rmqclient.cluster.producing import transactions
 from rmqclient.errors import AnswerError, HandlerError, RequestTimedOut
 from rmqclient.remoting.frame import ONEWAY, Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields
@@ -121,6 +122,25 @@ def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
             producer.transaction(Message("orders", b""))
         assert told.value.stored
         assert len(cluster.asked(SEND)) == 1
+
+
+def test_a_check_that_hangs_holds_neither_the_next_question_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "_HANGS_AFTER_S", 0.2)
+    goes_on = threading.Event()
+
+    def check(half: ReceivedMessage) -> Decision:
+        if half.body == b"first":
+            goes_on.wait()
+        return Decision.COMMIT
+
+    with deciding(check=check) as (cluster, producer):
+        producer.send(Message("orders", b""))
+        cluster.wait_for(RequestCode.HEART_BEAT, broker="broker-a")
+        for body, message_id in ((b"first", "A" * 32), (b"second", "B" * 32)):
+            cluster.push(question(body=body, message_id=message_id), "broker-a")
+        cluster.wait_for(END, broker="broker-a")
+        assert [request_fields(end)["msgId"] for end in cluster.asked(END)] == ["B" * 32]
+    goes_on.set()
 
 
 # --- questions ----------------------------------------------------------------------------------------
