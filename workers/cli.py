@@ -19,7 +19,16 @@ from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line
 from rmqclient.workers.console.parameters import STORE
 from rmqclient.workers.console.settings import Settings, SettingsError, load
-from rmqclient.workers.console.tree import ALIASES, Commands, Noun, defaults, leaves, name_variables, unknown
+from rmqclient.workers.console.tree import (
+    ALIASES,
+    Commands,
+    Noun,
+    all_variables,
+    defaults,
+    leaves,
+    name_variables,
+    unknown,
+)
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 _OF_THEIR_NAME = (
@@ -58,6 +67,9 @@ class _Root(Noun):
                 ctx.default_map = {name: self._settings(name, command, load(ctx.params.get("config_file")))}
             except SettingsError as error:
                 raise click.UsageError(str(error), ctx) from error
+            if name != "check" and not ctx.resilient_parsing:  # it tells of its own; a completion tells nothing
+                for line in environment.unread(name, all_variables(command, (name,)), HOMES):
+                    click.echo(f"rmq: {line}", err=True)
         return name, command, others
 
     def _settings(self, name: str, command: click.Command, settings: Settings) -> dict[str, Any]:

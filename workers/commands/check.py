@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
 from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
+from rmqclient.workers.console.environment import unread
 from rmqclient.workers.console.settings import Settings, SettingsError, load
 
 _USAGE, _CANNOT_OPEN = 2, 3
@@ -51,7 +52,10 @@ class Option(NamedTuple):
 def main(arguments: Sequence[str], named: str | None = None) -> int:
     """Run the command with these arguments, print, and return the exit code. ``named`` is the file of ``--config``."""
     try:
-        chosen = _Parser(load(named)).parse_args(arguments)
+        parser = _Parser(load(named))
+        for line in unread("check", (each for option in parser.options for each in option.variables), ()):
+            print(f"rmq: {line}", file=sys.stderr)  # noqa: T201 - as below
+        chosen = parser.parse_args(arguments)
     except SettingsError as error:
         return _fail(str(error), _USAGE)
     except SystemExit as ended:  # argparse has printed help, or what is wrong

@@ -24,7 +24,7 @@ from rmqclient.workers.commands.advice import Line, application, clock
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
-from rmqclient.workers.console.tree import leaves, options_of, variables
+from rmqclient.workers.console.tree import all_variables
 from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -130,17 +130,14 @@ def _version(name: str) -> str:
 
 
 def _variables(tree: click.Command) -> Iterator[Line]:
-    known = {
-        variable
-        for words, command in leaves(tree)
-        for option in options_of(command)
-        for variable in variables(words, option)
-    }
+    known = all_variables(tree)
     known |= {variable for option in check.options() for variable in option.variables}
-    known |= {environment.STORE, environment.CONFIG}
+    known |= {environment.STORE, environment.CONFIG, environment.STATE}
     for name in sorted(os.environ):
         if name.startswith(f"{environment.PREFIX}_") and name not in known:
-            yield Line("warn", "variable", name, "no option reads it: see `rmq config --all`")
+            near = environment.nearest(name, known)
+            hint = f"is {near} meant?" if near else "see `rmq config --all`"
+            yield Line("warn", "variable", name, f"no option reads it: {hint}")
 
 
 def _directory(root: Path) -> Iterator[Line]:

@@ -97,7 +97,7 @@ def long_name(option: click.Option) -> str:
 
 def variables(words: Sequence[str], option: click.Option) -> list[str]:
     """Return the variables of an option, the strongest first."""
-    name = "_".join([environment.PREFIX, *words, long_name(option)]).upper().replace("-", "_")
+    name = environment.begin([*words, long_name(option)])
     return [name, environment.STORE] if long_name(option) == "store" else [name]
 
 
@@ -106,6 +106,16 @@ def name_variables(leaf: Leaf) -> None:
     for option in options_of(leaf.command):
         option.envvar = variables(leaf.words, option)
         option.show_envvar = True
+
+
+def all_variables(command: click.Command, words: tuple[str, ...] = ()) -> set[str]:
+    """Return the variables of every option of a command and of those below it."""
+    return {
+        variable
+        for path, leaf in leaves(command, words)
+        for option in options_of(leaf)
+        for variable in variables(path, option)
+    }
 
 
 def defaults(command: click.Command, words: tuple[str, ...], settings: Settings) -> dict[str, Any]:

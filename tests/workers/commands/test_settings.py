@@ -54,6 +54,34 @@ def test_a_file_that_is_no_toml_is_wrong_usage(here: Path, text: str) -> None:
         assert (result.exit_code, "rmq.toml is not TOML" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("variable", "command", "meant"),
+    [
+        ("RMQ_TOPIC_LS_OUTPTU", ("topic", "ls"), "RMQ_TOPIC_LS_OUTPUT"),
+        ("RMQ_TOPIC_ELSE", ("topic", "ls"), ""),
+        ("RMQ_STROE", ("topic", "ls"), "RMQ_STORE"),
+        ("RMQ_CHECK_WRAN", ("check",), "RMQ_CHECK_WARN"),
+        ("RMQ_STROE", ("check",), "RMQ_STORE"),
+        ("RMQ_RUN_PROCESES", ("run", "nothing:app"), "RMQ_RUN_PROCESSES"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_variable_that_no_option_reads_is_named_with_the_one_that_is_meant(
+    variable: str, command: tuple[str, ...], meant: str
+) -> None:
+    result = run(*command, "--store", "file", **{variable: "4"})
+    (line,) = [each for each in result.stderr.splitlines() if variable in each]
+    assert line.endswith(f"is {meant} meant?" if meant else variable)
+
+
+@pytest.mark.parametrize(
+    "variable", ["RMQ_TOPIC_SERVICE_HOST", "RMQ_PORT", "RMQ_TOPIC_PORT_80_TCP_ADDR", "RMQ_RUN_PROCESES"]
+)
+@pytest.mark.usefixtures("here")
+def test_variables_of_other_programs_and_commands_are_not(variable: str) -> None:
+    assert not run("topic", "ls", "--store", "file", **{variable: "4"}).stderr
+
+
 def test_what_the_file_has_and_rmq_has_not_is_named(here: Path) -> None:
     (here / "rmq.toml").write_text('store = "./file"\n[run]\nproceses = 4\n[topic.ls]\noutput = "csv"\n')
     assert run("topic", "ls").exit_code == 0, "the table of another command"

@@ -141,12 +141,13 @@ def test_top_names_what_groups_and_workers_suffer_from(broken: MessageStore) -> 
 @pytest.mark.guarantee("G56")
 def test_doctor_names_each_of_them_and_leaves_bodies_out_of_a_bundle(broken: MessageStore, tmp_path: Path) -> None:
     bundle = tmp_path / "report.tar.gz"
-    given: dict[str, str | None] = {"RMQ_NOTHING": "1", "RMQ_CHECK_WARM": "5", "RMQ_CHECK_WARN": "5"}
+    given: dict[str, str | None] = {"RMQ_NOTHING": "1", "RMQ_CHECK_WARM": "5", "RMQ_CHECK_CRIT": "5"}
     result = run("doctor", "--bundle", str(bundle), "--store", str(broken.root), stdin=None, **given)
     assert result.exit_code == 1
     for state in BROKEN.values():
         assert state in result.stdout
     assert [name for name in given if name in result.stdout] == ["RMQ_NOTHING", "RMQ_CHECK_WARM"]
+    assert "is RMQ_CHECK_WARN meant?" in result.stdout
     with tarfile.open(bundle) as archive:
         parts = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
     assert {"rmq-doctor/doctor.json", "rmq-doctor/health.json", "rmq-doctor/files.txt"} <= parts.keys()
