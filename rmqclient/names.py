@@ -20,6 +20,7 @@ from typing import Any
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqclient.store.errors import InvalidName, MessageRejected, TableFull
 from rmqclient.store.numbers import whole
+from rmqclient.store.texts import is_utf8
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
@@ -88,10 +89,13 @@ def check_sharding_key(key: str | None) -> None:
     if key == "":
         raise MessageRejected("sharding key '': an empty one would come back as None: leave it out, or give None")
     if key is not None:
-        try:
-            key.encode()
-        except UnicodeEncodeError as error:
-            raise MessageRejected(f"sharding key {key!r} cannot be stored as UTF-8: {error.reason}") from None
+        check_utf8("sharding key", key)
+
+
+def check_utf8(what: str, text: str) -> None:
+    """Raise MessageRejected for a text that UTF-8 cannot hold."""
+    if not is_utf8(text):
+        raise MessageRejected(f"{what} {text[:80]!r} cannot be stored as UTF-8: it has half of a surrogate pair")
 
 
 def check_group(group: str) -> str:

@@ -52,6 +52,7 @@ HOST_TIME: dict[str, str] = {
     "store/files/": "a lock of another process",
     "store/upkeep/": "a disk, and how long a pass took",
     "store/waiting/transaction.py": "how long a round of checks may take",
+    "store/threads/watched_calls.py": "how long a call has run",
     "store/observe/": "a store from outside, by somebody's watch",
     "rmqclient/cluster/": "the network, and brokers with clocks of their own",
     "rmqclient/spark/": "jobs of Spark",

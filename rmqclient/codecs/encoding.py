@@ -84,7 +84,14 @@ def _encode_json(value: object) -> bytes:
 
 def _json_that_comes_back(value: object, *, by_alias: bool) -> bytes:
     encode = partial(_json, by_alias=by_alias)
-    body = encode(value)
+    try:
+        body = encode(value)
+    except Exception as error:
+        from rmqclient.codecs.coming_back import part_that_fails
+
+        if part := part_that_fails(value, encode):
+            raise ValueError(f"{part}: {error}") from error
+        raise
     _check(value, encode, body)
     return body
 

@@ -45,6 +45,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_group
 from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
+from rmqclient.store.texts import is_utf8
 
 _COLUMNS = """
     group_name TEXT NOT NULL, message_id TEXT NOT NULL, handled_at BIGINT NOT NULL, PRIMARY KEY (group_name, message_id)
@@ -90,9 +91,7 @@ class Inbox:
                 "the connection is in no transaction and commits every statement by itself: begin one, or the message "
                 "counts as handled whether your other statements succeed or not"
             )
-        if key == "":
-            raise ValueError("key='': give a text that all messages which count as the same have in common")
-        row = (self.group, identity_of(message) if key is None else key, clock.wall_ms())
+        row = (self.group, identity_of(message, key), clock.wall_ms())
         written = execute(
             connection, self.table, "INSERT INTO {table} VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row
         ).rowcount
@@ -113,6 +112,13 @@ class Inbox:
         return execute(connection, self.table, deleted, (self.group, int(moment.timestamp() * 1_000))).rowcount
 
 
-def identity_of(message: ReceivedMessage) -> str:
-    """Return the id that a message keeps through retries, dead letters and delays."""
+def identity_of(message: ReceivedMessage, key: str | None = None) -> str:
+    """Return the key by which a message is recorded; without one, the id that it keeps through retries and delays.
+
+    Raises ValueError for a key that is empty or no text.
+    """
+    if key is not None:
+        if not key or not is_utf8(key):
+            raise ValueError(f"key={key!r}: give a text that all messages which count as the same have in common")
+        return key
     return message.properties.get("UNIQ_KEY") or origin_message_id(message)

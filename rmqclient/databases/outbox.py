@@ -34,7 +34,7 @@ from rmqclient.databases.database import Connection, Cursor, check_table, commit
 from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
-from rmqclient.names import check_sharding_key
+from rmqclient.names import check_sharding_key, check_utf8
 from rmqclient.sending.due_time import due_ms
 from rmqclient.store import stored_message
 from rmqclient.tracing.outgoing import carrying
@@ -97,10 +97,12 @@ def columns_of(
     """Return the values of a new row, by column, in the order of the table, with a new ``unique_key``.
 
     With tracing the message has the context of this call, so that the spans of the relay and the handler link to it.
-    Raises MessageRejected for a body that cannot be encoded, and ValueError for a time as :meth:`Producer.send` does.
+    Raises MessageRejected for a body that cannot be encoded and for text that is not UTF-8, and ValueError for a time,
+    as :meth:`Producer.send` does.
     """
     due = due_ms(None, delay, deliver_at)
     check_sharding_key(sharding_key)
+    _check_texts(message)
     message = carrying(Outgoing((message,), sharding_key, due_ms=due, is_buffered=True))
     properties = dict(message.properties or {})
     return {
@@ -113,6 +115,17 @@ def columns_of(
         "flag": message.flag,
         "sharding_key": sharding_key,
     }
+
+
+def _check_texts(message: Message) -> None:
+    """Raise MessageRejected, by its name, for a text that neither a database nor a store takes."""
+    check_utf8("topic", message.topic)
+    check_utf8("tags", message.tags or "")
+    for key in message.keys:
+        check_utf8("key", key)
+    for name, value in (message.properties or {}).items():
+        check_utf8("property name", name)
+        check_utf8(f"property {name}, value", value)
 
 
 class Outbox:

@@ -19,6 +19,7 @@ from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions
 
 from rmqclient.errors import FilterError
+from rmqclient.store.texts import is_utf8
 
 MAX_CHARACTERS = 1_024
 MAX_DEPTH = 40
@@ -78,6 +79,8 @@ def parsed(expression: object) -> Any:
             f"jmespath({_shown(expression)}): {len(expression):,} characters; at most {MAX_CHARACTERS:,}",
             MAX_CHARACTERS + 1,
         )
+    if not is_utf8(expression):
+        raise FilterError(f"jmespath({_shown(expression)}): half of a surrogate pair is not text")
     _check_brackets(expression)
     try:
         with warnings.catch_warnings():

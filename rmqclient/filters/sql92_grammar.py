@@ -51,6 +51,7 @@ from rmqclient.filters.sql92_tree import (
     depth_of,
     kind_of,
 )
+from rmqclient.store.texts import is_utf8
 
 MAX_CHARACTERS = 4_096
 MAX_DEPTH = 40
@@ -72,6 +73,8 @@ def parse(text: str) -> Node:
         raise FilterError(
             f"sql({_shown(text)}): {len(text):,} characters; at most {MAX_CHARACTERS:,}", MAX_CHARACTERS + 1
         )
+    if not is_utf8(text):
+        raise FilterError(f"sql({_shown(text)}): half of a surrogate pair is not text")
     return _Parser(text).whole()
 
 

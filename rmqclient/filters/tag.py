@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rmqclient.store import java_hash
+from rmqclient.store.texts import is_utf8
 
 EVERYTHING = "*"
 MAX_EXPRESSION_CHARACTERS = 4_096
@@ -70,7 +71,7 @@ def _checked(expression: object) -> str:
         )
     if "\x01" in expression or "\x02" in expression:
         raise ValueError(f"tags {_shown(expression)}: no tag contains the separators of properties, \\x01 and \\x02")
-    if any("\ud800" <= character <= "\udfff" for character in expression):
+    if not is_utf8(expression):
         raise ValueError(f"tags {_shown(expression)}: half of a surrogate pair is not text")
     return expression
 

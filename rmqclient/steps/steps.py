@@ -108,10 +108,12 @@ class Steps:
         """Sleep without occupying the worker, and resume here.
 
         The end is fixed at the first call: a kill or a restart does not extend it. The timer delivers the message
-        again, as the same attempt. Raises ValueError for a negative duration and for one above ten years, HandlerError
-        for an ordered handler, and as a send.
+        again, as the same attempt. Raises ValueError for a negative duration, for one above ten years, and for a
+        ``duration`` beside days, hours, minutes or seconds; HandlerError for an ordered handler, and as a send.
         """
         given = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        if duration is not None and given:
+            raise ValueError(f"sleep: both {duration!r} and {given}: give one of the two")
         length_s = in_seconds("sleep", given if duration is None else duration, most=_LONGEST_S)
         self._check_can_pause("sleep")
         due_ms = self._until("sleep", f"sleep {next(self._naps)}", length_s)

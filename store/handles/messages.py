@@ -17,6 +17,7 @@ from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
+from rmqclient.store.texts import is_utf8
 from rmqclient.store.upkeep.compaction import Compaction
 
 
@@ -89,6 +90,8 @@ class StoredMessages:
         message. It brings the index up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self._check_usable()
+        if not is_utf8(message_id):  # no message can have it
+            return None
         found = query.by_offset_id(self._log_files, self._published(), message_id)
         if found is not None and (topic is None or found.topic == topic):
             return found.limited_to(self._limit_bytes)
@@ -108,6 +111,8 @@ class StoredMessages:
         brought up to date first: raises StoreFull when there is no room for it, and StoreBusy.
         """
         self._check_usable()
+        if not is_utf8(key):
+            return []
         self._index.catch_up()
         stored, published = (begin_ms, end_ms), self._published()
         found = query.by_key(self._log_files, self._index_files, published, topic, key, stored, self._limit_bytes)

@@ -62,11 +62,21 @@ def files_of(root: Path, config: StoreConfig, mappings: MappingCache) -> tuple[F
     return log_files, ConsumeQueues(root, config.consume_queue_file_bytes, mappings)
 
 
+def _check_path(root: Path) -> None:
+    try:  # bytes that are no UTF-8 may be in a path: os shows them as halves of surrogate pairs of its own
+        is_path = b"\0" not in os.fsencode(root)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise StoreUnusable(f"{str(root)!r} cannot be a path: it has a NUL character or half of a surrogate pair")
+
+
 def make_root(root: Path, *, create: bool) -> None:
     """Make the directory of a store if it is missing.
 
     Raises StoreUnusable, also for a directory that is no store and has files where one would make its own; StoreFull.
     """
+    _check_path(root)
     try:
         if create:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -16,6 +16,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.table import request
 from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.store.texts import is_utf8
 from rmqclient.store.wire import decode_records, parse_offset_id
 
 _AT_ONCE: Final = 64  # maxMsgsNumBatch
@@ -35,6 +36,8 @@ class Finding:
 
         Empty for a missing topic. Raises as a call to any of its brokers.
         """
+        if not is_utf8(key):  # no message can have it
+            return []
         try:
             brokers = self._client.routes.of(topic).brokers
         except UnknownTopic:

@@ -63,11 +63,9 @@ class Inbox:
                 "transaction.atomic():` around it, or the message counts as handled whether your other statements "
                 "succeed or not"
             )
-        if key == "":
-            raise ValueError("key='': give a text that all messages which count as the same have in common")
         row = HandledMessage(
             group_name=self.group,
-            message_id=identity_of(message) if key is None else key,
+            message_id=identity_of(message, key),
             handled_at=clock.wall_ms(),
         )
         try:

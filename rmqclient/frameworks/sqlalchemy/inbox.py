@@ -89,9 +89,9 @@ class Inbox:
         than 255 characters or with spaces at its end; and what the database raises.
         """
         connection = connection_of(session)
-        identity = identity_of(message) if key is None else key
+        identity = identity_of(message, key)
         is_mysql = connection.dialect.name in MYSQL
-        if not identity or (is_mysql and (len(identity) > LONGEST_TEXT or identity.endswith(" "))):
+        if is_mysql and (len(identity) > LONGEST_TEXT or identity.endswith(" ")):
             raise ValueError(
                 f"key={identity[:80]!r}: give a text that all messages which count as the same have in common, on "
                 f"MySQL of at most {LONGEST_TEXT} characters and without a space at its end"

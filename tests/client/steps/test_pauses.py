@@ -58,6 +58,22 @@ class Approval:
     by: str
 
 
+def test_a_sleep_has_one_length(rmq: Rmq) -> None:
+    app, raised = App(), list[ValueError]()
+
+    @app.handler("orders", group="billing", retry=ONCE)
+    def bill(message: ReceivedMessage) -> None:
+        try:
+            message.steps.sleep(60, days=1)
+        except ValueError as error:
+            raised.append(error)
+
+    kit = rmq(app)
+    kit.send("orders")
+    kit.drain()
+    assert len(raised) == 1
+
+
 @pytest.mark.guarantee("G65")
 def test_a_sleep_ends_the_call_uses_no_attempt_and_goes_on_when_it_is_over(rmq: Rmq) -> None:
     app, ran = App(), list[tuple[str, int]]()

@@ -283,3 +283,52 @@ def test_what_would_come_back_changed_is_refused_and_the_part_is_named(value: ob
     with pytest.raises(MessageRejected) as refused:
         encode_body(value)
     assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN"])
+def test_a_decimal_that_is_no_number_is_refused_wherever_it_is(number: str) -> None:
+    for value in (
+        [Noted(decimal.Decimal(number))],
+        Noted({"a": decimal.Decimal(number)}),
+        Priced(decimal.Decimal(number)),
+    ):
+        with pytest.raises(MessageRejected, match=r"\.(note|price)"):
+            encode_body(value)
+    assert encode_body(Priced(decimal.Decimal(1), "Infinity"))
+
+
+@dataclasses.dataclass
+class Priced:
+    price: decimal.Decimal
+    name: str = ""
+
+
+class Sealed(pydantic.BaseModel):
+    number: int = 1
+    seal: bytes
+
+
+class Crate(pydantic.BaseModel):
+    sealed: list[Sealed]
+
+
+@dataclasses.dataclass
+class Noted:
+    note: object
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        (Sealed(seal=b"\xff"), ".seal"),
+        ([Sealed(seal=b"\xff")], "[0].seal"),
+        (Crate(sealed=[Sealed(seal=b"a"), Sealed(seal=b"\xff")]), ".sealed[1].seal"),
+        (Noted("\ud800"), ".note"),
+        ({"a": [1, "\ud800"]}, "['a'][1]"),
+        (Noted({"a": object()}), ".note['a']"),
+    ],
+)
+def test_what_cannot_be_encoded_is_refused_by_the_name_of_the_part(value: object, part: str) -> None:
+    with pytest.raises(MessageRejected) as told:
+        encode_body(value)
+    assert f": {part}: " in str(told.value)

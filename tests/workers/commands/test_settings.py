@@ -69,7 +69,7 @@ def test_a_file_that_is_no_toml_is_wrong_usage(here: Path, text: str) -> None:
 def test_a_variable_that_no_option_reads_is_named_with_the_one_that_is_meant(
     variable: str, command: tuple[str, ...], meant: str
 ) -> None:
-    result = run(*command, "--store", "file", **{variable: "4"})
+    result = run(*command, "--store", "file", stdin=None, **{variable: "4"})
     (line,) = [each for each in result.stderr.splitlines() if variable in each]
     assert line.endswith(f"is {meant} meant?" if meant else variable)
 
@@ -79,7 +79,7 @@ def test_a_variable_that_no_option_reads_is_named_with_the_one_that_is_meant(
 )
 @pytest.mark.usefixtures("here")
 def test_variables_of_other_programs_and_commands_are_not(variable: str) -> None:
-    assert not run("topic", "ls", "--store", "file", **{variable: "4"}).stderr
+    assert not run("topic", "ls", "--store", "file", stdin=None, **{variable: "4"}).stderr
 
 
 def test_what_the_file_has_and_rmq_has_not_is_named(here: Path) -> None:
