@@ -50,6 +50,10 @@ class Interrupted:
     """Seconds since its supervisor ended the process because this call took longer than the time limit; None if not."""
 
 
+_MOST_DEATHS = 16
+"""Deaths of one message that keep a slot each. A message of a handler in order may have any number of them."""
+
+
 class RunningTable:
     """The running table, as the members of one process use it.
 
@@ -86,9 +90,13 @@ class RunningTable:
             return [Running(state.mapping, self._slots.at(number, "member"), handling_at) for number in numbers]
 
     def interrupted(self, slot: GroupQueueSlot) -> dict[int, list[Interrupted]]:
-        """Return the deaths in which messages of a queue were being handled, by queue offset, the last death last."""
+        """Return the deaths in which messages of a queue were being handled, by queue offset, the last death last.
+
+        The slots of all but the last 16 deaths of one message are given back. Raises StoreBusy.
+        """
         state = self._state
         found: dict[int, list[Interrupted]] = {}
+        alone: dict[int, list[tuple[int, int]]] = {}
         for number in running_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number):
             fields = self._slots.read(number)
             if fields["attempt"] == 0 or self._lives(fields["member"], fields["incarnation"]):
@@ -97,11 +105,23 @@ class RunningTable:
             overdue_at = fields["overdue_at"]
             overdue_s = (boottime() - overdue_at) / 1e9 if overdue_at > fields["began"] else None
             death = Interrupted(fields["attempt"], client_id, fields["pid"], overdue_s)
+            if fields["queue_offset"] == fields["last_offset"]:
+                alone.setdefault(fields["queue_offset"], []).append((fields["attempt"], number))
             for offset in slot.unfinished(fields["queue_offset"], fields["last_offset"]):
                 found.setdefault(offset, []).append(death)
         for deaths in found.values():
             deaths.sort(key=lambda death: death.begun)
+        self._forget([number for deaths in alone.values() for _, number in sorted(deaths)[:-_MOST_DEATHS]])
         return found
+
+    def _forget(self, numbers: list[int]) -> None:
+        """Let slots of dead members tell of no death."""
+        if numbers:
+            with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):  # nobody claims one meanwhile
+                for number in numbers:
+                    fields = self._slots.read(number)
+                    if not self._lives(fields["member"], fields["incarnation"]):
+                        self._slots.store(number, "attempt", 0)
 
     def _lives(self, member: int, incarnation: int) -> bool:
         return 0 < member <= layout.MEMBER_SLOTS and self._is_alive(member - 1, incarnation)

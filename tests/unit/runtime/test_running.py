@@ -156,6 +156,19 @@ def test_each_death_is_told_with_the_last_one_last(store: MessageStore, table: M
     assert [death.begun for death in deaths] == [1, 2, 3]
 
 
+def test_a_message_with_any_number_of_deaths_keeps_some_slots(store: MessageStore, table: MemberTable) -> None:
+    message: ReceivedMessage | None = None
+    deaths: list[Interrupted] = []
+    for life in range(50):
+        member, slot, grant, running = begun(store, table, f"life-{life}")
+        message = message.redelivered() if message else grant.take(1, 100)[0]
+        running.begin(message)
+        end(member, slot, grant)
+        deaths = table.running.interrupted(slot)[0]
+    assert deaths[-1].begun == 50
+    assert store.state.running_count < 20
+
+
 def test_a_slot_that_tells_of_an_unfinished_message_is_kept_until_it_is_finished(
     store: MessageStore, table: MemberTable
 ) -> None:
