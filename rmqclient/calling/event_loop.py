@@ -74,7 +74,7 @@ class EventLoop:
         import asyncio  # noqa: PLC0415 - only programs with coroutines need it
 
         outcome: Result | BaseException = asyncio.run_coroutine_threadsafe(_caught(coroutine), self.running).result()
-        if isinstance(outcome, _Raised):
+        if type(outcome) is _Raised:
             raise outcome.error
         return outcome  # type: ignore[return-value]
 

@@ -43,7 +43,7 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.numbers import whole
-from rmqclient.store.threads.guarded import GuardedThread
+from rmqclient.store.threads.guarded import GuardedThread, is_for_the_program
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -176,7 +176,9 @@ class Relay(Closing):
     def _send_or_log(self) -> int:
         try:
             return self.send()
-        except Exception:  # noqa: BLE001 - a database has errors of its own
+        except BaseException as error:  # a database has errors of its own, and SystemExit would end the thread
+            if is_for_the_program(error):
+                raise
             _log.exception("outbox %s: trying again", self._outbox.table)
             return 0
 

@@ -13,6 +13,7 @@ from operator import length_hint
 from rmqclient.backend.group_protocols import RunningSlot
 from rmqclient.calling.current import Current
 from rmqclient.delivery.process_queue import ProcessQueue
+from rmqclient.failures.application_errors import is_a
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import fork
 
@@ -21,7 +22,7 @@ def leave(error: BaseException | None) -> None:
     """End a forked child as an interpreter would that had run a function of the application."""
     code: object = 0
     if error is not None:
-        code = (error.code or 0) if isinstance(error, SystemExit) else None
+        code = (error.code or 0) if is_a(error, SystemExit) else None
     if not isinstance(code, int):
         traceback.print_exception(error)
         code = 1

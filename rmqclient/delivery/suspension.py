@@ -20,6 +20,7 @@ from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.runner import Disposition, Hold
+from rmqclient.failures.application_errors import is_a
 from rmqclient.failures.failure import DEATH, Failure
 from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.failures.suspend import Suspend
@@ -69,12 +70,12 @@ class Suspension:
         self._count_failed(queue, failed)
         if not failed:  # another member goes on with the message
             return _again(self._pause_s, messages)
-        asked = isinstance(error, Suspend)
+        asked = is_a(error, Suspend)
         if self._policy.outcome(attempt, None if asked or _is_cancelled(error) else error) is Outcome.DEAD_LETTER:
             failure = Failure.raised(error, attempt, self._retries.client_id)
             if self._bury(queue, messages, failure):
                 return Disposition.BURIED
-        pause_s = max(error.seconds, _SHORTEST_S) if isinstance(error, Suspend) else self._pause_s
+        pause_s = max(error.seconds, _SHORTEST_S) if is_a(error, Suspend) else self._pause_s
         _log.log(
             logging.INFO if asked else logging.WARNING,
             "group %s: attempt %d of message %s (%s, queue %d, offset %d) failed: %s: %s; again in %.3g s, and the "
@@ -127,8 +128,8 @@ def _again(pause_s: float, messages: list[ReceivedMessage]) -> Hold:
 
 def _is_cancelled(error: BaseException) -> bool:
     """Tell whether a coroutine was cancelled, as at the end of its event loop: that says nothing about its message."""
-    if isinstance(error, Exception):
+    if is_a(error, Exception):
         return False
     from asyncio import CancelledError  # noqa: PLC0415 - only programs with coroutines need it
 
-    return isinstance(error, CancelledError)
+    return is_a(error, CancelledError)

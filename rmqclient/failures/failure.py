@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from rmqclient.failures.application_errors import is_a, text_of
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import CRC_PROPERTY_SIZE, MAX_PROPERTIES_BYTES, clock
 
@@ -70,12 +71,12 @@ class Failure:
         After a MemoryError this frees the variables of the frames that it came through, because storing the message
         takes memory, too.
         """
-        if isinstance(exception, MemoryError):
+        if is_a(exception, MemoryError):
             traceback.clear_frames(exception.__traceback__)
         return cls(
             attempt=attempt,
             error=storable(_class_name(type(exception))),
-            text=_short(storable(_text(exception)), _LONGEST_TEXT),
+            text=_short(storable(text_of(exception)), _LONGEST_TEXT),
             trace=storable(_trace(exception)),
             worker=worker,
             exception=exception,
@@ -176,13 +177,6 @@ def _shortened(entries: list[dict[str, Any]], room: int) -> str:
 
 def _class_name(kind: type) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text(exception: BaseException) -> str:
-    try:
-        return str(exception)
-    except BaseException as error:  # noqa: BLE001 - an exception of the application may fail to say what it is
-        return f"(no text: {type(error).__name__})"
 
 
 def _trace(exception: BaseException) -> str:

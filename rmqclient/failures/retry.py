@@ -28,6 +28,7 @@ from rmqclient.backend.backend import Backend
 from rmqclient.backend.protocols import ProducerSettings, Sender
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import BodyDoesNotFit, HandlerError, ReplyRejected, StepRejected
+from rmqclient.failures.application_errors import is_a, is_one_of
 from rmqclient.failures.failure import Failure, with_failures, without_longest
 from rmqclient.failures.origin import FIRST_LEVEL, origin_message_id, origin_topic
 from rmqclient.failures.suspend import Suspend
@@ -122,9 +123,9 @@ class RetryPolicy:
     def outcome(self, attempt: int, exception: BaseException | None) -> Outcome:
         """Return the fate of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""
         is_final = exception is not None and (
-            isinstance(exception, self.dead_letter_on)
-            or not isinstance(exception, self.retry_on)
-            or any(isinstance(exception, each) and each not in self.retry_on for each in _NEVER_MENDED)
+            is_one_of(exception, self.dead_letter_on)
+            or not is_one_of(exception, self.retry_on)
+            or any(is_a(exception, each) and each not in self.retry_on for each in _NEVER_MENDED)
         )
         return Outcome.DEAD_LETTER if is_final or attempt > self.max_retries else Outcome.RETRY
 
@@ -204,7 +205,7 @@ class Retries:
         if self.policy.outcome(failure.attempt, failure.exception) is Outcome.DEAD_LETTER:
             return self.dead_letter(message, failure, *before, marks=marks)
         properties = self._properties(message, (*before, failure), marks)
-        if isinstance(failure.exception, Suspend):
+        if failure.exception is not None and is_a(failure.exception, Suspend):
             level, delay_s = 0, failure.exception.seconds
         else:
             level, delay_s = self.policy.delay_level(failure.attempt), self.policy.delay_s(failure.attempt)

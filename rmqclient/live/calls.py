@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.calling.hooks import HandlerCall
+from rmqclient.failures.application_errors import is_a, text_of
 from rmqclient.failures.retry import Outcome
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
@@ -54,9 +55,9 @@ class Call(NamedTuple):
         if self.error is None:
             again = f", attempt {self.attempt}" if self.attempt > 1 else ""
             return f"{shown_time(self.took_s)}{again}"
-        if isinstance(self.error, Suspend) and self.handler.order is not None:
-            return f"after {shown_time(self.took_s)}: {self.error}"
-        text = " ".join(str(self.error).split())
+        if is_a(self.error, Suspend) and self.handler.order is not None:
+            return f"after {shown_time(self.took_s)}: {text_of(self.error)}"
+        text = " ".join(text_of(self.error).split())
         error = type(self.error).__name__ + (f": {text}" if text else "")
         return f"failed after {shown_time(self.took_s)}, {self._what_follows()}: {error}"
 

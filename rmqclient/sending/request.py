@@ -110,7 +110,10 @@ class Requester:
                 self._have_listener()
         finally:  # also if a signal handler raises
             self._leave()
-        return awaited.future.result()
+        try:
+            return awaited.future.result()
+        finally:
+            del awaited  # else the traceback of an error refers to itself, and keeps the files of the store mapped
 
     def close(self) -> None:
         """End the thread. Waiting requests fail with StoreClosed. Closing twice does nothing."""

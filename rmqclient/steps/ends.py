@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rmqclient.failures.application_errors import is_a
+
 
 class StepsEnd(BaseException):
     """Ends a call of a handler. The message is acknowledged after :meth:`store`."""
@@ -41,4 +43,4 @@ class CutShort(Lost):
 
 def failures_in(error: BaseException) -> int:
     """Return 1 if a handler call that raised this has failed, 0 if its message continues elsewhere."""
-    return 0 if isinstance(error, StepsEnd) else 1
+    return 0 if is_a(error, StepsEnd) else 1

@@ -327,7 +327,7 @@ class Table(Snapshot, Closing):
         assert self._on_change is not None
         try:
             self._on_change(keys)
-        except Exception:  # noqa: BLE001 - application code must not end the table
+        except BaseException:  # noqa: BLE001 - application code must not end the table, nor by SystemExit its process
             _log.exception("on_change of the table of %r failed", self.topic)
 
 

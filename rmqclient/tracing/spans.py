@@ -21,12 +21,13 @@ span that sent the message: the first attempt is its child, a later attempt link
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rmqclient.backend.around import Outgoing
 from rmqclient.errors import NotInstalled
+from rmqclient.failures.application_errors import is_a, text_of
 from rmqclient.failures.suspend import Suspend
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -229,10 +230,11 @@ def _with_properties(message: Message, more: Mapping[str, str]) -> Message:
 
 
 def _record(span: Span, error: BaseException) -> None:
-    if isinstance(error, Suspend):  # the handler asked for a pause: nothing is wrong
+    if is_a(error, Suspend):  # the handler asked for a pause: nothing is wrong
         span.add_event("rmq.suspended", {"rmq.pause_s": error.seconds})
         return
     name = type(error).__qualname__
     span.set_attribute("error.type", name)
-    span.record_exception(error)
-    span.set_status(StatusCode.ERROR, f"{name}: {error}")
+    with suppress(BaseException):  # it asks the error for its text
+        span.record_exception(error)
+    span.set_status(StatusCode.ERROR, f"{name}: {text_of(error)}")

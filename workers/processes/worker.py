@@ -47,6 +47,7 @@ import multiprocess.connection
 from rmqclient.admin.workers import WorkerSlot, WorkerState
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import ClientIdInUse, HandlerError, MembershipRefused, QueueError, StoreReplaced
+from rmqclient.failures.application_errors import text_of
 from rmqclient.tables.app_table import read_by_worker
 from rmqclient.workers.exit_codes import WorkerExit
 from rmqclient.workers.loading import ImportedApp, TargetError
@@ -189,7 +190,7 @@ def _deliver(
 
 def _told(error: BaseException) -> str:
     """Return one line: which function of the application failed, and how."""
-    return "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {error}"])
+    return "; ".join([*getattr(error, "__notes__", ()), f"{type(error).__name__}: {text_of(error)}"])
 
 
 def _wait_for_the_end(stop: signals.SignalPipe, drain_timeout_s: float) -> float:

@@ -22,6 +22,7 @@ from rmqclient.delivery.modes.concurrent import ConcurrentDelivery
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import StoresFailures
 from rmqclient.delivery.suspects import is_suspect
+from rmqclient.failures.application_errors import is_a
 from rmqclient.handler import Handler
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import CutShort
@@ -115,7 +116,7 @@ class CoroutineDelivery(ConcurrentDelivery):
         self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException
     ) -> None:
         end = self._callers.loop.end_of(error)
-        if isinstance(end, CutShort):  # the threads of the loop may have no end
+        if is_a(end, CutShort):  # the threads of the loop may have no end
             self._failed(calls, queue, [message], end)
         else:
             await asyncio.to_thread(self._failed, calls, queue, [message], end)

@@ -14,6 +14,7 @@ from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
+from rmqclient.failures.application_errors import is_a
 from rmqclient.failures.failure import DEATHS, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
@@ -72,7 +73,7 @@ class SendBack:
 
     def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
         """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
-        if isinstance(error, StepsEnd):
+        if is_a(error, StepsEnd):
             return self._ended(queue, message, error)
         queue.grant.count_failed(1)
         failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)

@@ -48,3 +48,14 @@ def test_a_worker_whose_lifespan_fails_says_which_and_is_started_again(
     run.process.send_signal(signal.SIGTERM)
     assert run.exit_code() == 0
     run.logged(r"the worker stops; closing it failed: lifespan function .*made failed; ConnectionError: it has gone")
+
+
+def test_a_lifespan_that_ends_by_an_error_without_a_text_ends_its_worker_as_any_other(
+    workers: list[Supervised], tmp_path: Path
+) -> None:
+    (tmp_path / "fail-without-words").touch()
+    workers.append(run := Supervised(tmp_path, APPLICATION, "--processes", "1"))
+    run.ready(1)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.exit_code() == 0
+    run.logged(r"closing it failed: lifespan function .*made failed; Silent: \(no text: SystemExit\)")

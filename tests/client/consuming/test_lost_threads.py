@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient import App, Producer, ReceivedMessage, RetryPolicy
+from rmqclient import App, Message, Outbox, Producer, ReceivedMessage, Relay, RetryPolicy, Table
 from rmqclient.backend import Backend
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
@@ -253,3 +254,95 @@ def test_a_loop_that_makes_no_more_tasks_ends_its_consumer_and_no_message_waits_
     other.handler("t", group="g")(lambda message: handled.append(message.body))
     with PushConsumer(backend, other.handlers, config=QUICK):
         wait_for(lambda: b"next" in handled, "it is handled elsewhere")
+
+
+class _Asked(type):
+    """Classes that end whoever asks whether an error is one of theirs."""
+
+    def __instancecheck__(cls, _: object) -> bool:
+        raise SystemExit("no answer")
+
+
+class Asked(Exception, metaclass=_Asked):
+    """Such a class."""
+
+
+class Nameless(Exception):
+    """An error that ends whoever asks for its class."""
+
+    @property
+    def __class__(self) -> type:
+        raise SystemExit("no class")
+
+    @__class__.setter
+    def __class__(self, _: type) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Nameless, Asked])
+@pytest.mark.parametrize("order", [None, "queue", "key"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_error_that_cannot_be_compared_is_a_failure_as_any_other(
+    store: MessageStore, producer: Producer, kind: type[Exception], order: Any, is_async: bool
+) -> None:
+    # Given a handler that raises what ends whoever asks of which class it is
+    producer.create_topic("t", 1)
+    app, handled = App(NOWHERE), list[str]()
+
+    def plain(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            raise kind
+        handled.append(message.body.decode())
+
+    async def coroutine(message: ReceivedMessage) -> None:
+        plain(message)
+
+    retry = RetryPolicy(max_retries=0, dead_letter_on=(Asked,))
+    app.handler("t", group="g", order=order, retry=retry)(coroutine if is_async else plain)
+
+    # When it fails, Then its message is a dead letter, and the next one is handled
+    with consuming(store, app) as consumer:
+        for body in ("bad", "good"):
+            producer.send("t", body, sharding_key="k")
+        wait_for(lambda: handled == ["good"] and consumer.counters.failed == 1, "both are handled")
+        assert consumer.loss is None
+
+
+@pytest.mark.parametrize("kind", NOT_EXCEPTIONS)
+def test_a_listener_of_a_table_that_raises_ends_neither_the_table_nor_its_process(
+    store: MessageStore, producer: Producer, kind: type[BaseException]
+) -> None:
+    told: list[Loss] = []
+    tell(told.append)
+
+    def listen(_: set[str]) -> None:
+        raise kind
+
+    try:
+        with Table(store, "prices", on_change=listen) as prices:
+            for value in (b"1", b"2"):
+                producer.send("prices", value, key="a")
+                wait_for(lambda value=value: prices.get("a") == value, "it is read")  # type: ignore[misc]
+    finally:
+        tell_no_more(told.append)
+    assert not told
+
+
+@pytest.mark.parametrize("kind", NOT_EXCEPTIONS)
+def test_a_relay_whose_database_raises_tries_again(
+    store: MessageStore, tmp_path: Path, kind: type[BaseException]
+) -> None:
+    tried: list[int] = []
+
+    def connect() -> sqlite3.Connection:
+        tried.append(1)
+        if len(tried) == 1:
+            raise kind
+        return sqlite3.connect(tmp_path / "database", check_same_thread=False)
+
+    with sqlite3.connect(tmp_path / "database") as connection:
+        outbox = Outbox()
+        outbox.create(connection)
+        outbox.add(connection, Message("t", b"x"))
+    connection.close()
+    with Relay(store, outbox, connect, interval=0.01).running():
+        wait_for(lambda: "t" in store.topics.topics() and len(tried) > 1, "it is sent")

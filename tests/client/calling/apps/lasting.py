@@ -12,6 +12,13 @@ app = App()
 pool: list[int] = []
 
 
+class Silent(Exception):
+    """An error that ends the worker that asks what it is."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+
 def record(what: str) -> None:
     with Path(os.environ["RECORD"]).open("a", encoding="utf-8") as file:
         file.write(f"{os.getpid()} {what}\n")
@@ -26,6 +33,8 @@ def made() -> Iterator[None]:
     record("pool closed")
     if Path("fail-at-end").exists():
         raise ConnectionError("it has gone")
+    if Path("fail-without-words").exists():
+        raise Silent
 
 
 @app.middleware
