@@ -77,6 +77,7 @@ class LocalTransactions:
         """Stop the checks."""
         if self._checker is not None:
             self._checker.close()
+            self._checker = None  # it refers to the producer, which would keep the files of the store mapped
 
 
 class _Checker:

@@ -92,8 +92,9 @@ class Dispatcher:
                 self._send_all()
             self._send_all()
         finally:
-            if self._sender is not None:
-                self._sender.close()
+            sender, self._sender = self._sender, None  # it refers to this object, by `_make_topic`
+            if sender is not None:
+                sender.close()
 
     def _send_all(self) -> None:
         for records in _batches(self._waiting):

@@ -72,7 +72,7 @@ class MemberTable:
         self._slots = OwnedSlots(
             state, layout.MEMBER_SLOT, layout.MEMBER_TABLE_AT, layout.MEMBER_SLOTS, lock, MEMBER_BYTES
         )
-        self.running = RunningTable(root, state, self._slots, self.is_alive, lock_timeout_ms)
+        self.running = RunningTable(root, state, self._slots, lock_timeout_ms)
         """The messages that the handler threads of all members run."""
         self._wake_slot: int | None = None
         self._incarnations: list[int] = []

@@ -20,7 +20,7 @@ process.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,13 +65,11 @@ class RunningTable:
         root: Path,
         state: SharedState,
         members: OwnedSlots,
-        is_alive: Callable[[int, int], bool],
         lock_timeout_ms: int,
     ) -> None:
         self._root = root
         self._state = state
         self._members = members
-        self._is_alive = is_alive
         self._lock_timeout_ms = lock_timeout_ms
         self._slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
 
@@ -124,7 +122,7 @@ class RunningTable:
                         self._slots.store(number, "attempt", 0)
 
     def _lives(self, member: int, incarnation: int) -> bool:
-        return 0 < member <= layout.MEMBER_SLOTS and self._is_alive(member - 1, incarnation)
+        return 0 < member <= layout.MEMBER_SLOTS and self._members.is_alive(member - 1, incarnation)
 
     def _client_id(self, member: int, incarnation: int) -> str:
         if not 0 < member <= layout.MEMBER_SLOTS:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, Producer, PullConsumer, StoreConfig
-from rmqclient.errors import StoreClosed
+from rmqclient import Decision, Message, Producer, PullConsumer, StoreConfig, TransactionProducer
+from rmqclient.errors import RequestTimeout, StoreClosed
 from rmqclient.store import open_store
 
 
@@ -34,6 +35,24 @@ def sender(root: Path) -> None:
         producer.send_buffered(Message("orders", b"buffered"))
 
 
+def traced(root: Path) -> None:
+    with Producer(root, config=StoreConfig.small(), message_trace=True) as producer:
+        producer.send("orders", b"")
+
+
+def requester(root: Path) -> None:
+    with Producer(root, config=StoreConfig.small()) as producer, suppress(RequestTimeout):
+        producer.request("orders", b"", timeout=0.05)
+
+
+def checker(root: Path) -> None:
+    def check(_: object) -> Decision:
+        return Decision.COMMIT
+
+    with TransactionProducer(root, group="shop", check=check, config=StoreConfig.small()) as producer:
+        producer.transaction(Message("orders", b"")).leave()
+
+
 def reader(root: Path) -> None:
     sender(root)
     with PullConsumer(root, group="readers") as consumer:
@@ -47,7 +66,7 @@ def held(root: Path) -> list[str]:
     return [each for each in (*mapped, *opened) if each.startswith(str(root))]
 
 
-@pytest.mark.parametrize("used", [store, sender, reader])
+@pytest.mark.parametrize("used", [store, sender, traced, requester, checker, reader])
 def test_nothing_of_a_closed_store_is_held_by_a_circle(tmp_path: Path, used: Callable[[Path], None]) -> None:
     used(tmp_path)
     assert held(tmp_path) == []
