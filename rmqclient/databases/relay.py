@@ -12,7 +12,8 @@ mark, committed    ``state`` 2, with its message id      nothing
 =================  ====================================  ==============================================================
 
 So each row is sent once. The unique key, ``outbox-`` and 32 digits, is one of the message's keys, so a handler can
-recognise the message by it, too. If the store refuses a message for good, its row gets state 3 and the reason.
+recognise the message by it, too. If the store refuses a message for good, its row gets state 3 and the reason. If its
+topic takes no messages now, the rows of the topic wait in their order, and those of other topics do not.
 
 This rests on three facts. The lock of a relay ends when its process dies (:mod:`rmqclient.databases.relay_lock`). An
 append that a death interrupted is settled before the message is looked for. And the row is marked only when the message
@@ -23,6 +24,7 @@ them, which can differ from the order of their commits.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
@@ -36,11 +38,11 @@ from rmqclient.names import OUTBOX_GROUP
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.producer import Producer
-from rmqclient.store import TIMER_TOPIC
+from rmqclient.store import TIMER_TOPIC, clock
 from rmqclient.store.bodies import Compression
 from rmqclient.store.closing import Closing
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageRejected
+from rmqclient.store.errors import MessageRejected, TableFull, UnknownTopic
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.numbers import whole
 from rmqclient.store.threads.guarded import GuardedThread, is_for_the_program
@@ -50,6 +52,8 @@ _log = Log(__name__)
 
 _NEXT_LOOK_S = 1.0
 """Seconds between two checks whether the working relay has ended; each check is a connection."""
+_CLOSED_FOR_S = 5.0
+"""Seconds between two tries of the rows of a topic that takes no messages."""
 
 
 class Session(Protocol):
@@ -124,6 +128,10 @@ class Relay(Closing):
         self._connection: Session | None = None
         self._lock: Unlock | None = None
         self._is_settled = False
+        self._closed_until: dict[str, float] = {}
+        """By topic, until when no row of it is tried, by the clock's ``elapsed``."""
+        self._held = 0
+        """Rows of such topics among those that were read last."""
 
     def run(self, ended: threading.Event) -> None:
         """Send messages as they come, until ``ended`` is set. Failures are logged and retried.
@@ -183,7 +191,7 @@ class Relay(Closing):
             return 0
 
     def _send_batch(self, connection: Session) -> int:
-        rows = self._outbox.rows(connection, NEW, self._batch)
+        rows = self._due(self._outbox.rows(connection, NEW, self._batch + self._held))
         if not rows:
             connection.rollback()
             return 0
@@ -198,14 +206,32 @@ class Relay(Closing):
         for row, result in sent:
             if isinstance(result, SendResult):
                 self._outbox.mark(connection, row, SENT, result.message_id, None)
+            elif result is None:
+                self._outbox.mark(connection, row, NEW, None, None)
             else:
                 self._outbox.mark(connection, row, REFUSED, None, str(result))
         connection.commit()
-        return len(rows)
+        return sum(result is not None for _, result in sent)
 
-    def _send(self, row: Row) -> SendResult | Exception:
+    def _due(self, rows: list[Row]) -> list[Row]:
+        """Leave out the rows of topics that took no message a moment ago: they hold no other topic's."""
+        due = [row for row in rows if not self._is_closed(row.topic)]
+        self._held = len(rows) - len(due)
+        return due
+
+    def _is_closed(self, topic: str) -> bool:
+        return self._closed_until.get(topic, -math.inf) > clock.elapsed()
+
+    def _send(self, row: Row) -> SendResult | Exception | None:
+        """Send a row; return None if its topic takes no messages now, and the error if it can never be sent."""
+        if self._is_closed(row.topic):  # since an earlier row of this batch
+            return None
         try:
             return self._producer.send(row.message(), sharding_key=row.sharding_key or None, deliver_at=row.deliver_at)
+        except (UnknownTopic, TableFull) as error:
+            _log.error("outbox %s: row %d has to wait: %s", self._outbox.table, row.id, error)
+            self._closed_until[row.topic] = clock.elapsed() + _CLOSED_FOR_S
+            return None
         except (MessageRejected, ValueError) as error:  # an InvalidName is one
             _log.error("outbox %s: row %d can never be sent: %s", self._outbox.table, row.id, error)
             return error

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Outbox, Relay
+from rmqclient.admin import Admin
+from rmqclient.databases import relay as relay_module
 from rmqclient.databases.outbox import SENT
-from rmqclient.store import MessageStore
+from rmqclient.store import MessageQueue, MessageStore
+from tests.client.conftest import wait_for
+
+CLOSED, OPEN = MessageQueue("closed", 0), MessageQueue("open", 0)
 
 
 @pytest.mark.guarantee("G106")
@@ -32,3 +37,34 @@ def test_a_row_whose_tags_are_refused_by_now_is_sent(store: MessageStore, tmp_pa
         (row,) = outbox.rows(connection, SENT, 2)
     (message,) = store.messages.by_key("orders", row.unique_key)
     assert message.tags == tags
+
+
+@pytest.mark.guarantee("G106")
+def test_rows_of_a_topic_that_is_closed_wait_in_their_order_and_hold_no_others(
+    store: MessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more rows for a closed topic than a relay reads at once, and one for another topic behind them
+    monkeypatch.setattr(relay_module, "_CLOSED_FOR_S", 0.5)
+    admin, outbox = Admin(store), Outbox()
+    for topic in ("closed", "open"):
+        admin.create_topic(topic, 1)
+    admin.update_topic("closed", perm="r")
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        outbox.create(connection)
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        for number in range(5):
+            connection.execute("INSERT INTO orders VALUES (?)", (number,))
+            outbox.add(connection, Message("closed", b"%d" % number))
+        outbox.add(connection, Message("open", b"x"))
+        connection.commit()
+
+    # When they are relayed, Then the other one is sent
+    relay = Relay(store, outbox, lambda: sqlite3.connect(tmp_path / "shop.db", check_same_thread=False), batch=2)
+    with relay, relay.running():
+        wait_for(lambda: store.topics.max_offset(OPEN) == 1, "it is sent")
+        assert store.topics.max_offset(CLOSED) == 0
+
+        # And the rows of the topic follow when it is opened
+        admin.update_topic("closed", perm="rw")
+        wait_for(lambda: store.topics.max_offset(CLOSED) == 5, "they are sent")
+    assert [store.messages.at(CLOSED, number).body for number in range(5)] == [b"%d" % number for number in range(5)]
