@@ -297,7 +297,7 @@ def test_a_check_that_hangs_holds_neither_the_others_nor_the_end_and_is_named(
         return Decision.COMMIT
 
     def named() -> list[Finding]:
-        found = look(Reading(quiet.root), Limits(message_age_s=0.5))
+        found = look(Reading(str(quiet.root)), Limits(message_age_s=0.5))
         return [each for each in found if (each.check, each.subject, each.level) == ("tx", "shop", CRITICAL)]
 
     quiet.transactions.now_ms = lambda: time.time_ns() // 1_000_000 + 60_000
