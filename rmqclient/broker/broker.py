@@ -169,19 +169,15 @@ class Broker:
         self._pool.submit(run)
 
     def _answer(self, handler: Handler, request: Request) -> Frame | None:
-        answer = _answered(handler, request)
+        try:
+            answer = handler(request)
+        except AnswerError as error:
+            answer = request.failure(error.code, error.remark or str(error))
+        except (QueueError, ValueError) as error:
+            answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+        except Exception as error:  # noqa: BLE001 - a request must not end the server, whatever it holds
+            _log.exception("request %d of %s failed", request.code, request.peer.remote)
+            answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
         if answer is not None and answer.remark is not None and self._root in answer.remark:
             answer.remark = answer.remark.replace(self._root, STORE)
         return answer
-
-
-def _answered(handler: Handler, request: Request) -> Frame | None:
-    try:
-        return handler(request)
-    except AnswerError as error:
-        return request.failure(error.code, error.remark or str(error))
-    except (QueueError, ValueError) as error:
-        return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
-    except Exception as error:  # noqa: BLE001 - a request must not end the server, whatever it holds
-        _log.exception("request %d of %s failed", request.code, request.peer.remote)
-        return request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.request import Request
 from rmqclient.store import MessageQueue, QueueGrant
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 LOCK_S = 60.0
 """Seconds until a lock expires without a renewal. [RebalanceLockManager.REBALANCE_LOCK_MAX_LIVE_TIME]"""
@@ -48,6 +49,8 @@ class Lease:
     committed_at: float = 0.0
     asked_at: float = 0.0
     """When the member was asked to give the queue up."""
+    slot: GroupQueueSlot | None = field(default=None, repr=False)
+    """The store's slot of the group for the queue, once it was looked up under this grant."""
     pull: Request | None = field(default=None, repr=False)
     """The last pull; a held pull is checked repeatedly and must count once."""
 

@@ -36,6 +36,7 @@ from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Peer, Request
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -97,48 +98,43 @@ class Leases:
         """Call ``callback(group, queue)`` when a refused pull may be tried again."""
         self._listening.append(callback)
 
-    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Return whether the client may read a queue now; takes the lease if it needs one and may have it.
+    def read_from(self, request: Request, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset from which a pull is answered; None while its client may not read the queue.
 
-        A held pull may be checked repeatedly. Raises UnknownTopic, TableFull.
+        It takes the lease if the client needs one and may have it. The offset is the one that the client asks for, but
+        no message that the group finished: a member may ask for the group's offset before the last owner's final
+        commit, and pull after it. A held pull may be checked repeatedly. Raises UnknownTopic, TableFull.
         """
+        asked = int(request.fields["queueOffset"])
         consumer = self._clients.consumer(group, request.peer)
         if consumer is not None and consumer.is_broadcast:
             consumer.start_offsets[queue] = None
-            return True
-        slot = self._seats.slot(group, queue)
+            return asked
+        slot = self._slot(group, queue)
         if slot is not None and slot.load("paused"):
-            return False
+            return None
         if consumer is not None and queue.topic in consumer.refused:
-            return False
+            return None
         if consumer is None or not consumer.shares_queues:
-            return (group, queue) not in self._leases and self._fences.is_free(slot)
+            return asked if (group, queue) not in self._leases and self._fences.is_free(slot) else None
         consumer.seen_at = time.monotonic()
         lease = self._lease(group, queue)
         if lease is None or lease.consumer is not consumer:
-            return self._has_taken(consumer, queue, request.fields["queueOffset"])
-        lease.note_pull(request)
-        if lease.is_called_in:
-            return False
-        if lease.grant is None:
-            lease.grant = self._seats.take(consumer, queue, self._begin(queue, request.fields["queueOffset"]))
-            self._fences.put(lease)
-        return lease.grant is not None
-
-    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
-        """Return the offset from which a pull is answered: the one it asks for, but no message that the group finished.
-
-        A member may ask for the group's offset before the last owner's final commit, and pull after it.
-        """
-        asked = int(request.fields["queueOffset"])
-        lease = self._leases.get((group, queue))
-        if lease is None or lease.grant is None or lease.consumer.peer is not request.peer or lease.committed_at:
-            return asked
-        return max(asked, lease.grant.committed_offset)
+            lease = self._taken(consumer, queue, asked)
+        else:
+            lease.note_pull(request)
+            if lease.is_called_in:
+                return None
+            if lease.grant is None:
+                lease.grant = self._seats.take(consumer, queue, self._begin(queue, asked))
+                self._fences.put(lease)
+        if lease is None or lease.grant is None:
+            return None
+        return asked if lease.committed_at else max(asked, lease.grant.committed_offset)
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
         """Count messages that a member of a group gets; ``size`` is the bytes of their records."""
-        slot = self._seats.slot(group, queue)
+        slot = self._slot(group, queue)
         if slot is not None:
             slot.add("delivered", messages)
             slot.add("bytes_out", size)
@@ -159,9 +155,9 @@ class Leases:
         if lease is not None and lease.consumer.client_id == client_id and not lease.consumer.peer.is_open:
             lease.consumer, lease.asked_at = consumer, 0.0  # the client is back, by another connection
         if lease is None or lease.consumer is not consumer:
-            if not self._exists(queue) or not self._has_taken(consumer, queue, None):
+            lease = self._taken(consumer, queue, None) if self._exists(queue) else None
+            if lease is None:
                 return False
-            lease = self._leases[key]
         if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
             return False  # before that the lock lets it finish in order
         lease.locked_at, lease.is_ordered = time.monotonic(), ordered
@@ -186,9 +182,10 @@ class Leases:
         A client that is not a member, such as an administrator's, may commit for a remote member. If the queue has no
         owner, a member may only move forwards. Raises UnknownTopic, TableFull, StoreBusy.
         """
-        span = f"{self._store.topics.min_offset(queue)} to {self._store.topics.max_offset(queue)}"
-        if not 0 <= offset <= self._store.topics.max_offset(queue):
-            return self._refusal(group, f"{offset} of {_named(queue)} is outside of {span}")
+        end = self._store.topics.max_offset(queue)
+        if not 0 <= offset <= end:
+            begin = self._store.topics.min_offset(queue)
+            return self._refusal(group, f"{offset} of {_named(queue)} is outside of {begin} to {end}")
         consumer = self._clients.consumer(group, peer)
         lease = self._lease(group, queue)
         if lease is not None and lease.grant is not None:
@@ -245,7 +242,7 @@ class Leases:
 
     # --- taking ----------------------------------------------------------------------------------
 
-    def _has_taken(self, consumer: Consumer, queue: MessageQueue, begin: int | None) -> bool:
+    def _taken(self, consumer: Consumer, queue: MessageQueue, begin: int | None) -> Lease | None:
         """Take a queue for a member, or note its request. ``begin`` is the offset it asks for; None for a lock."""
         key = (consumer.group, queue)
         wanted = self._requests.note(key, consumer, locks=begin is None)
@@ -253,20 +250,20 @@ class Leases:
         if held is not None:
             self._settle(key, held)
         if key in self._leases or self._is_reserved(key, consumer, wanted):
-            return False
+            return None
         if begin is not None and self._is_moved(consumer.group, queue, consumer, begin):
-            return False
+            return None
         known = self._seats.slot(consumer.group, queue) is not None
         has_place = known or begin is not None
         grant = self._seats.take(consumer, queue, self._begin(queue, begin or 0)) if has_place else None
         if grant is None and (has_place or queue.topic not in consumer.subscriptions):
-            return False
+            return None
         lease = self._leases[key] = Lease(consumer, queue, grant)
         lease.pulled_at = time.monotonic()
         self._fences.know_again(lease)
         self._moved.pop(key, None)
         self._requests.drop(key, consumer)
-        return True
+        return lease
 
     def _exists(self, queue: MessageQueue) -> bool:
         try:
@@ -358,7 +355,7 @@ class Leases:
 
     def _commit_leased(self, lease: Lease, offset: int) -> str:
         group, queue = lease.consumer.group, lease.queue
-        slot = self._seats.slot(group, queue)
+        slot = self._slot(group, queue)
         if slot is None or lease.grant is None:
             return ""
         if slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
@@ -403,6 +400,18 @@ class Leases:
             self._lose((group, queue), lease)
             return None
         return lease
+
+    def _slot(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
+        """Return the store's slot as :meth:`Seats.slot`; that of a lease is looked up once, because it cannot change.
+
+        A group that has members is not removed, and a lease ends when the epoch of its slot does.
+        """
+        lease = self._leases.get((group, queue))
+        if lease is None or lease.grant is None:
+            return self._seats.slot(group, queue)
+        if lease.slot is None:
+            lease.slot = self._seats.slot(group, queue)
+        return lease.slot
 
     def _of(self, consumer: Consumer) -> Iterator[Lease]:
         return iter([lease for lease in self._leases.values() if lease.consumer is consumer])

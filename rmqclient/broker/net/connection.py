@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Whether every request is answered, and every answer is sent."""
-        self._flight.settle()
+        self._opened.flight.settle()
         sent = self._transport is None or not self._transport.get_write_buffer_size()
         return sent and not self._out and not self._flight.requests
 
@@ -291,7 +291,7 @@ class Connection(asyncio.BufferedProtocol):
         for frame in frames:
             if self._has_room_for(frame):
                 request = Request(frame, self)
-                self._flight.wait_for(request)
+                self._opened.flight.wait_for(request, self._flight)
                 self._waiting = self._waiting or deque()
                 self._waiting.append(request)
 
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("request %d of %s failed", request.code, self.remote)
             answer = request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
         if answer is None:
-            self._flight.wait_for(request)
+            self._opened.flight.wait_for(request, self._flight)
         elif not frame.is_oneway:
             self._out.append(self._encoded(answer))
 

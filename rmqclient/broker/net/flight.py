@@ -36,11 +36,12 @@ class Flight:
         self.limit_bytes = limit_bytes
         self.bytes = 0
         self._waiting: set[_Waiting] = set()
-        self._freed: deque[_Waiting] = deque()
+        self.freed: deque[_Waiting] = deque()
+        """Requests that no object refers to and that still count, until :meth:`settle`."""
 
     def wait_for(self, request: Request, of: OwnFlight) -> None:
         """Count a request until no object refers to it."""
-        waiting = _Waiting(request, self._freed.append)  # any thread may drop it, so this only notes it
+        waiting = _Waiting(request, self.freed.append)  # any thread may drop it, so this only notes it
         waiting.of, waiting.size = of, _size_of(request)
         self._waiting.add(waiting)
         of.requests += 1
@@ -48,8 +49,8 @@ class Flight:
 
     def settle(self) -> None:
         """Stop counting requests that no object refers to."""
-        while self._freed:
-            waiting = self._freed.popleft()
+        while self.freed:
+            waiting = self.freed.popleft()
             self._waiting.discard(waiting)
             waiting.of.requests -= 1
             waiting.of.count(-waiting.size)
@@ -66,11 +67,12 @@ class OwnFlight:
         self._half = 0
         self.bytes = 0
         self.requests = 0
-        """Number of requests that wait for their answers; exact after :meth:`settle`."""
+        """Number of requests that wait for their answers; exact after :meth:`Flight.settle`."""
 
     def has_room_for(self, body_bytes: int) -> bool:
         """Return whether another request with a body of this size may wait."""
-        self._all.settle()
+        if self._all.freed:
+            self._all.settle()
         more = body_bytes + REQUEST_BYTES
         return self.bytes + more <= self._limit_bytes and self._all.bytes + more <= self._all.limit_bytes
 
@@ -78,14 +80,6 @@ class OwnFlight:
         """Return whether more bytes are kept than allowed."""
         self._all.settle()
         return self.bytes > self._limit_bytes or self._all.bytes > self._all.limit_bytes
-
-    def wait_for(self, request: Request) -> None:
-        """As :meth:`Flight.wait_for`, for this client."""
-        self._all.wait_for(request, self)
-
-    def settle(self) -> None:
-        """As :meth:`Flight.settle`."""
-        self._all.settle()
 
     def hold(self, half_bytes: int) -> None:
         """Set the bytes of the incomplete frame; 0 for no such frame."""

@@ -1,7 +1,8 @@
 """Pulling: reading messages of queues, at once or when a message comes.
 
 ==========================  ==================================================================
-``pulling``                 requests 11 and 361: checks, answers, holding
+``pulling``                 requests 11 and 361: answers, at once or later
+``checks``                  what a pull must satisfy: group, topic, queue, subscription
 ``rules``                   what a pull needs to know about the members of its group
 ``pull``                    one pull while it is under way
 ``selection``               the messages that a pull wants, by tags or SQL92

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from rmqclient.broker.pulling.arrivals import Arrivals
 from rmqclient.broker.pulling.pull import Pull
+from rmqclient.broker.pulling.queue_reader import QueueReader
 from rmqclient.broker.request import Peer
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
@@ -43,17 +44,15 @@ class Looking(Protocol):
     def give_up(self, pull: Pull) -> Frame:
         """Return the answer to a pull that timed out."""
 
-    def end(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the next message to be stored; 0 for a missing queue."""
-
 
 class HeldPulls:
-    """The held pulls of all connections. Except for :meth:`close`, methods are for the thread of the loop."""
+    """The held pulls of all connections. For the thread of the loop; ``arrivals`` is closed at the end."""
 
-    def __init__(self, store: MessageStore, looking: Looking, most: int) -> None:
+    def __init__(self, store: MessageStore, reader: QueueReader, looking: Looking, most: int) -> None:
+        self._reader = reader
         self._looking = looking
         self._most = most
-        self._arrivals = Arrivals(store, self._look_around)
+        self.arrivals = Arrivals(store, self._look_around)
         self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
         self._seen: dict[MessageQueue, Seen] = {}
         """State of the queue of each pull, at the last check of all its pulls."""
@@ -70,9 +69,9 @@ class HeldPulls:
 
     def hold(self, pull: Pull) -> Frame | None:
         """Hold a pull, unless a message has come since its look: then return the answer."""
-        self._arrivals.arm(pull.queue)
+        self.arrivals.arm(pull.queue)
         answer = None
-        if pull.is_allowed and self._looking.end(pull.queue) > pull.position:
+        if pull.is_allowed and self._reader.end(pull.queue) > pull.position:
             answer = self._looking.look_again(pull)
         if answer is None and pull.request.peer.is_open:  # a client that waited for a heartbeat may have gone
             self._add(pull)
@@ -88,10 +87,6 @@ class HeldPulls:
         """Answer every pull as if it had timed out."""
         for pull in [pull for held in self._by_queue.values() for pull in held]:
             self._time_is_up(pull)
-
-    def close(self) -> None:
-        """End the thread that waits for messages. Held pulls stay unanswered."""
-        self._arrivals.close()
 
     def _add(self, pull: Pull) -> None:
         peer, loop = pull.request.peer, asyncio.get_running_loop()
@@ -118,7 +113,7 @@ class HeldPulls:
             del self._by_queue[pull.queue]
             del self._seen[pull.queue]
             if not self._by_queue:
-                self._arrivals.rest()
+                self.arrivals.rest()
         self._by_peer.get(pull.request.peer, set()).discard(pull)
         self._not_allowed.discard(pull)
         return True
@@ -139,17 +134,14 @@ class HeldPulls:
         """Find the pulls whose queues have grown, and start checking them. An unchanged queue costs two reads."""
         was_idle = not self._due
         try:
-            for queue in self._arrivals.news(self._seen):
-                self._find_due(queue)
+            for queue in self.arrivals.news(self._seen):
+                seen, end = self.arrivals.arm(queue), self._reader.end(queue)  # in this order, or a message is missed
+                pulls = self._by_queue[queue]
+                self._due.update((pull, None) for pull in pulls if pull.is_allowed and pull.position < end)
+                self._seen[queue] = seen
         finally:  # check what is due, or no later arrival would start it
             if was_idle:
                 self._look_at_some()
-
-    def _find_due(self, queue: MessageQueue) -> None:
-        seen = self._arrivals.arm(queue)
-        end = self._looking.end(queue)
-        self._due.update((pull, None) for pull in self._by_queue[queue] if pull.is_allowed and pull.position < end)
-        self._seen[queue] = seen
 
     def _look_at_some(self) -> None:
         for pull in list(islice(self._due, _AT_ONCE)):
@@ -159,20 +151,17 @@ class HeldPulls:
             asyncio.get_running_loop().call_soon(self._look_at_some)
 
     def _look(self, pull: Pull) -> None:
-        if pull in self._by_queue.get(pull.queue, {}):
-            answer = self._looked(pull)
-            if answer is not None:
-                self._answer(pull, answer)
-            elif not pull.is_allowed:
-                self._ask_later(pull)
-
-    def _looked(self, pull: Pull) -> Frame | None:
-        """Return the answer to a held pull, or None. An unexpected error becomes an answer, too."""
+        if pull not in self._by_queue.get(pull.queue, {}):
+            return
         try:
-            return self._looking.look_again(pull)
+            answer = self._looking.look_again(pull)
         except Exception as error:  # noqa: BLE001 - the other pulls wait for this turn, too
             _log.exception("a held pull of %s failed", pull.request.peer.remote)
-            return pull.request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+            answer = pull.request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")
+        if answer is not None:
+            self._answer(pull, answer)
+        elif not pull.is_allowed:
+            self._ask_later(pull)
 
     def _ask_later(self, pull: Pull) -> None:
         self._not_allowed.add(pull)

@@ -1,35 +1,30 @@
-"""Pulling: requests 11 and 361: checks, answers, holding.
-
-The checks come in the order of RocketMQ's broker (PullMessageProcessor): group, topic, its permission, the queue, the
-subscription. A client that may not have the queue now gets the answer of an empty queue.
-"""
+"""Pulling: answers requests 11 and 361. A client that may not have the queue now gets the answer of an empty queue."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.pulling.checks import PullChecks
 from rmqclient.broker.pulling.cold_reads import ColdReads
 from rmqclient.broker.pulling.held_pulls import HeldPulls
 from rmqclient.broker.pulling.page_prefetch import PagePrefetch
 from rmqclient.broker.pulling.pending_subscriptions import PendingSubscriptions
-from rmqclient.broker.pulling.pull import COMMITS, HAS_FILTER_CLASS, HAS_SUBSCRIPTION, MAY_WAIT, Pull
-from rmqclient.broker.pulling.queue_reader import MOST_BYTES, MOST_MESSAGES, Look, LookStatus, QueueReader
+from rmqclient.broker.pulling.pull import COMMITS, Pull
+from rmqclient.broker.pulling.queue_reader import Look, LookStatus, QueueReader
 from rmqclient.broker.pulling.rules import Leases, Subscriptions
-from rmqclient.broker.pulling.selection import selection_of
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import Route, of_topic_and_group
-from rmqclient.broker.topics.topics import Topics, unknown
-from rmqclient.remoting import bodies
+from rmqclient.broker.topics.topics import Topics
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store import MessageStore
 from rmqclient.store.errors import QueueError, UnknownTopic
 
 _FETCHING_THREADS: Final = 2
@@ -63,16 +58,14 @@ class Pulling:
         self._reader = QueueReader(store)
         self._cold = ColdReads(store, memory_percent)
         self._is_replica = store.is_replica
-        self._topics = topics
-        self._groups = groups
-        self._subscriptions = subscriptions
+        self._checks = PullChecks(topics, groups, subscriptions)
         self._leases = leases
-        self._held = HeldPulls(store, self, most_held)
-        leases.when_free(self._held.look_at)
+        self.held = HeldPulls(store, self._reader, self, most_held)
+        leases.when_free(self.held.look_at)
         self._counters = counters
         self._prefetch = PagePrefetch(store)
         self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
-        self._pending = PendingSubscriptions(self._is_late, self._pull_at_last)
+        self._pending = PendingSubscriptions(self._checks.is_late, self._pull_at_last)
 
     def routes(self) -> Iterable[Route]:
         """Declare pulls. They are not slow; a read-only server clears their commit flag, so they do not write."""
@@ -81,34 +74,38 @@ class Pulling:
 
     def close(self) -> None:
         """End the threads that wait for messages and for the disk."""
-        self._held.close()
+        self.held.arrivals.close()
         self._fetching.shutdown()
 
     def drain(self) -> None:
         """Answer waiting pulls now."""
         self._pending.drain()
-        self._held.drain()
-
-    @property
-    def held(self) -> int:
-        """Number of held pulls."""
-        return self._held.count
+        self.held.drain()
 
     def pull(self, request: Request) -> Frame | None:
         """Answer a pull; None if it waits for a heartbeat, a message, or the disk."""
-        fields = request.fields
-        queue = self._checked_queue(request, fields)
-        if self._is_late(request):
+        pull = self._checks.pull(request)
+        if pull is None:
             self._pending.wait(request)
             return None
-        return self._pull(request, queue)
+        return self._answered_from_memory(pull)
 
-    def _pull(self, request: Request, queue: MessageQueue) -> Frame | None:
-        fields = request.fields
-        pull = self._new_pull(request, fields, queue, self._subscription(fields))
-        if 0 <= pull.offset < self.end(queue) and self._prefetch.are_missing(queue, pull.offset, pull.most):
+    def _pull_at_last(self, request: Request) -> Frame | None:
+        """Answer a pull that waited for a heartbeat."""
+        try:
+            pull = self._checks.pull(request)
+            if pull is None:
+                raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            return self._answered_from_memory(pull)
+        except QueueError as error:
+            return _failure(request, error)
+
+    def _answered_from_memory(self, pull: Pull) -> Frame | None:
+        """Answer a pull after its records were read from disk, if they are not in memory."""
+        queue, offset, most = pull.queue, pull.offset, pull.most
+        if 0 <= offset < self._reader.end(queue) and self._prefetch.are_missing(queue, offset, most):
             fetching = asyncio.get_running_loop().run_in_executor(
-                self._fetching, self._prefetch.fetch, queue, pull.offset, pull.most, pull.most_bytes
+                self._fetching, self._prefetch.fetch, queue, offset, most, pull.most_bytes
             )
             fetching.add_done_callback(lambda _: self._answer_fetched(pull))
             return None
@@ -129,29 +126,11 @@ class Pulling:
         self._commit(pull)
         if pull.wait_s <= 0 or not _has_nothing_yet(look, pull):
             return pull.answer(look)
-        if self._held.is_full:
-            text = f"{self._held.count:,} pulls wait for messages: no other may"
+        if self.held.is_full:
+            text = f"{self.held.count:,} pulls wait for messages: no other may"
             self._counters.refuse(Refusal.HELD_PULL, f"client {request.peer.remote}: {text}")
             return request.failure(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{text}")
-        return self._held.hold(pull)
-
-    def _is_late(self, request: Request) -> bool:
-        """Whether a pull has a newer version of its subscription than the heartbeats."""
-        fields = request.fields
-        if fields["sysFlag"] & HAS_SUBSCRIPTION:
-            return False
-        found = self._subscriptions.subscription(fields["consumerGroup"], fields["topic"])
-        return found is not None and found.version < fields["subVersion"]
-
-    def _pull_at_last(self, request: Request) -> Frame | None:
-        """Answer a pull that waited for a heartbeat."""
-        try:
-            queue = self._checked_queue(request, request.fields)
-            if self._is_late(request):
-                raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-            return self._pull(request, queue)
-        except QueueError as error:
-            return _failure(request, error)
+        return self.held.hold(pull)
 
     # --- for held pulls
 
@@ -175,71 +154,16 @@ class Pulling:
             return pull.answer(Look(LookStatus.NO_MATCHED_MESSAGE, look.next_offset, look.min_offset, look.max_offset))
         return pull.answer(look)
 
-    def end(self, queue: MessageQueue) -> int:
-        """As :meth:`Looking.end`."""
-        return self._reader.end(queue)
-
-    # --- checks, in the broker's order
-
-    def _checked_queue(self, request: Request, fields: Mapping[str, Any]) -> MessageQueue:
-        """Return the queue of a pull. Raises AnswerError if group, topic or queue do not allow it."""
-        group, topic, queue_id = fields["consumerGroup"], fields["topic"], fields["queueId"]
-        if not self._groups.auto_create(group, request.peer.remote).may_consume:
-            raise AnswerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        known = self._topics.config(topic)
-        if known is None:
-            raise unknown(topic)
-        if not known.perm & bodies.READABLE:
-            raise AnswerError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
-        if not 0 <= queue_id < known.read_queue_count:
-            raise AnswerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{known.read_queue_count}] "
-                f"consumer:[{request.peer.remote}]",
-            )
-        return MessageQueue(topic, queue_id)
-
-    def _subscription(self, fields: Mapping[str, Any]) -> bodies.Subscription:
-        """Return the subscription of a pull, or of its group's heartbeats. Raises AnswerError."""
-        group, topic, flags = fields["consumerGroup"], fields["topic"], fields["sysFlag"]
-        if flags & HAS_FILTER_CLASS:
-            raise AnswerError(
-                ResponseCode.SYSTEM_ERROR,
-                "a filter class is code of the consumer: this broker filters by TAG and SQL92",
-            )
-        if flags & HAS_SUBSCRIPTION:
-            kind = fields.get("expressionType") or "TAG"
-            return bodies.Subscription(topic, fields.get("subscription") or "*", fields["subVersion"], kind)
-        found = self._subscriptions.subscription(group, topic)
-        if found is None:
-            raise AnswerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
-        return found
-
-    def _new_pull(
-        self, request: Request, fields: Mapping[str, Any], queue: MessageQueue, subscription: bodies.Subscription
-    ) -> Pull:
-        flags = fields["sysFlag"]
-        return Pull(
-            request=request,
-            group=fields["consumerGroup"],
-            queue=queue,
-            offset=fields["queueOffset"],
-            position=fields["queueOffset"],
-            most=max(1, min(fields["maxMsgNums"], MOST_MESSAGES)),
-            most_bytes=max(1, min(fields.get("maxMsgBytes", MOST_BYTES), MOST_BYTES)),
-            selection=selection_of(subscription),
-            wait_s=max(0, fields["suspendTimeoutMillis"]) / 1000 if flags & MAY_WAIT else 0.0,
-        )
-
     # --- looking and committing
 
     def _look(self, pull: Pull) -> Look:
         request = pull.request
         try:
-            pull.is_allowed = self._leases.may_pull(request, pull.group, pull.queue)
-            if not pull.is_allowed:
+            begin = self._leases.read_from(request, pull.group, pull.queue)
+            pull.is_allowed = begin is not None
+            if begin is None:
                 return self._reader.nothing(pull.queue, pull.position)
-            pull.position = max(pull.position, self._leases.feed_from(request, pull.group, pull.queue))
+            pull.position = max(pull.position, begin)
         except UnknownTopic:
             pull.is_allowed = True  # the first message makes the queue, so no member could take it before
         look = self._reader.look(

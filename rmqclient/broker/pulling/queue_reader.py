@@ -10,6 +10,7 @@ and clients index pulled messages by queue offset.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,7 +44,7 @@ class LookStatus(enum.Enum):
     NO_MATCHED_LOGIC_QUEUE = enum.auto()
 
 
-_STATUSES: Final = {
+_STATUSES: Final[Mapping[int, LookStatus]] = {
     ReadStatus.FOUND: LookStatus.FOUND,
     ReadStatus.NONE_WANTED: LookStatus.NO_MATCHED_MESSAGE,
     ReadStatus.AT_END: LookStatus.OFFSET_OVERFLOW_ONE,
@@ -111,7 +112,7 @@ class QueueReader:
             return self._behind_lost_entries(queue, offset, low, high, error)
         if reader.damaged:
             self._report(reader)
-        return Look(_STATUSES[ReadStatus(status)], following, low, max(high, following), body, count)
+        return Look(_STATUSES[status], following, low, max(high, following), body, count)
 
     def _reader(self, queue: MessageQueue) -> RecordReader | None:
         reader = self._readers.get(queue)

@@ -20,11 +20,11 @@ class Subscriptions(Protocol):
 class Leases(Protocol):
     """Owners of queues."""
 
-    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Return whether the client of a pull may read a queue now. Raises UnknownTopic, TableFull, StoreBusy."""
+    def read_from(self, request: Request, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset from which a pull is answered: the one it asks for, or a later one.
 
-    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
-        """Return the offset from which an allowed pull is answered: the one it asks for, or a later one."""
+        None while the client may not read the queue. Raises UnknownTopic, TableFull, StoreBusy.
+        """
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
         """Count messages that a member of a group gets; ``size`` is the bytes of their records."""
@@ -39,12 +39,7 @@ class Leases(Protocol):
 class NoLeases:
     """Rules of a read-only server: members may read any queue, because only the primary knows the owners."""
 
-    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        """Return True."""
-        del request, group, queue
-        return True
-
-    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+    def read_from(self, request: Request, group: str, queue: MessageQueue) -> int:
         """Return the offset that the client asks for."""
         del group, queue
         return int(request.fields["queueOffset"])

@@ -117,7 +117,8 @@ class Client:
 
     def may_pull(self, queue_id: int, offset: int = 0) -> bool:
         """Tell whether a new pull is fed."""
-        return self.house.groups.leases.may_pull(self.pull(queue_id, offset), GROUP, MessageQueue(TOPIC, queue_id))
+        queue = MessageQueue(TOPIC, queue_id)
+        return self.house.groups.leases.read_from(self.pull(queue_id, offset), GROUP, queue) is not None
 
     def commit(self, queue_id: int, offset: int, topic: str = TOPIC) -> int:
         """Commit an offset; return the code of the answer."""

@@ -116,7 +116,7 @@ def test_a_pull_that_is_held_and_looked_at_again_is_one_pull(house: House, monke
     second = house.member("two")
 
     def moved() -> bool:
-        house.groups.leases.may_pull(held, GROUP, queue)
+        house.groups.leases.read_from(held, GROUP, queue)
         return second.may_pull(3)
 
     house.until(moved, "the queue moves, although the old pull is still held")
@@ -204,8 +204,7 @@ def test_what_was_committed_after_a_member_asked_is_not_fed_to_it_again(house: H
     first.leave()
     pull = second.pull(3, 0)
     queue = MessageQueue(TOPIC, 3)
-    assert house.groups.leases.may_pull(pull, GROUP, queue)
-    assert house.groups.leases.feed_from(pull, GROUP, queue) == 6
+    assert house.groups.leases.read_from(pull, GROUP, queue) == 6
 
 
 def test_a_member_is_sent_to_the_place_that_a_seek_moved_the_group_to(house: House) -> None:

@@ -206,7 +206,7 @@ def long_answers_to(asked: list[int]) -> Callable[[Request], Frame]:
 def waiting_of(server: Loopback) -> int:
     """Return how many requests of the first client wait."""
     flight = server.made[0]._flight
-    flight.settle()
+    server.opened.flight.settle()
     return flight.requests
 
 

@@ -70,13 +70,9 @@ class Rules:
         del group
         return self.subscriptions.get(topic)
 
-    def may_pull(self, request: Request, group: str, queue: MessageQueue) -> bool:
-        del request, group, queue
-        return self.is_lease_held
-
-    def feed_from(self, request: Request, group: str, queue: MessageQueue) -> int:
+    def read_from(self, request: Request, group: str, queue: MessageQueue) -> int | None:
         del group, queue
-        return max(self.feeds_from, int(request.fields["queueOffset"]))
+        return max(self.feeds_from, int(request.fields["queueOffset"])) if self.is_lease_held else None
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
         """Count nothing."""

@@ -63,7 +63,7 @@ def test_a_message_of_another_process_ends_the_wait(room: PullRoom) -> None:
             answer = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
             producer.communicate()
         assert (answer.code, [each.body for each in decode_records(answer.body)]) == (0, [b"from afar"])
-        assert room.room.held == 0
+        assert room.room.held.count == 0
 
     asyncio.run(scenario())
 
@@ -101,7 +101,7 @@ def test_a_pull_whose_time_is_up_is_told_so_and_goes_on_behind_what_it_passed_ov
 
 def test_without_the_flag_nothing_waits(room: PullRoom) -> None:
     assert room.pull_now(0).code == 19
-    assert room.room.held == 0
+    assert room.room.held.count == 0
 
 
 def test_answers_come_in_the_order_of_the_messages_and_not_of_the_pulls(room: PullRoom) -> None:
@@ -126,7 +126,7 @@ def test_the_pulls_of_a_closed_connection_are_dropped(room: PullRoom) -> None:
         for client in (gone, gone, there):
             assert room.ask(client, 0, **WAITING) is None
         gone.close()
-        assert room.room.held == 1
+        assert room.room.held.count == 1
         room.send("a")
         assert (await asyncio.wait_for(there.answers.get(), PATIENCE_S)).code == 0
         assert gone.answers.empty()
@@ -147,7 +147,7 @@ def test_one_message_ends_the_wait_of_many(room: PullRoom) -> None:
 
 
 def test_no_more_pulls_wait_than_allowed(room: PullRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room.room._held, "_most", 2)
+    monkeypatch.setattr(room.room.held, "_most", 2)
 
     async def scenario() -> None:
         client = Client()
@@ -206,7 +206,7 @@ def test_a_message_lets_only_its_queue_be_looked_at(room: PullRoom, monkeypatch:
         room.store.topics.create(topic, 1)
         room.rules.subscriptions[topic] = Subscription(topic)
     looked: list[MessageQueue] = []
-    end = room.room.end
+    end = room.room._reader.end
 
     def noted(queue: MessageQueue) -> int:
         looked.append(queue)
@@ -224,7 +224,7 @@ def test_a_message_lets_only_its_queue_be_looked_at(room: PullRoom, monkeypatch:
         assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
         assert room.ask(client, 2, **WAITING) is None
         # When the next one comes, then the other queues are let alone
-        monkeypatch.setattr(room.room, "end", noted)
+        monkeypatch.setattr(room.room.held._reader, "end", noted)
         room.send("c")
         assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
         assert {queue.topic for queue in looked} == {TOPIC}
@@ -241,7 +241,7 @@ def test_a_sender_that_is_late_with_its_ring_does_not_leave_the_queue_without_a_
         room.send("a")
         await passed_over(room, 1)
         # Given that a sender whose message was looked at takes the bells of the queue only now, and rings them
-        bell = room.room._held._arrivals._bell
+        bell = room.room.held.arrivals._bell
         take_bells(room)
         bell.ring()
         await until_armed(room)
@@ -260,7 +260,7 @@ def test_a_process_that_waits_with_the_same_bell_keeps_no_message_from_a_pull(ro
         await until_looked_at(room)
         # When another process asks for the same bell between a message and the look at it
         room.send("a")
-        room.room._held._arrivals._bell.arm(QUEUE)
+        room.room.held.arrivals._bell.arm(QUEUE)
         assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
 
     asyncio.run(scenario())
@@ -283,7 +283,7 @@ async def until_armed(room: PullRoom) -> None:
 async def until_looked_at(room: PullRoom) -> None:
     """Ring, and wait until that was heard."""
     looked: list[None] = []
-    arrivals_of = room.room._held._arrivals
+    arrivals_of = room.room.held.arrivals
     look = arrivals_of._look
     arrivals_of._look = lambda: looked.append(look())
     arrivals_of._bell.ring()
@@ -304,7 +304,7 @@ async def passed_over(room: PullRoom, position: int) -> None:
     """Wait until every held pull stands at ``position``."""
 
     async def look() -> None:
-        held = room.room._held._by_queue
+        held = room.room.held._by_queue
         while any(pull.position != position for pulls in held.values() for pull in pulls):
             await asyncio.sleep(0)
 
@@ -324,6 +324,6 @@ def test_a_server_that_ends_answers_what_waits(room: PullRoom) -> None:
         assert room.ask(late, 0, subVersion=2) is None
         room.room.drain()
         assert (waiting.answers.get_nowait().code, late.answers.get_nowait().code) == (19, 25)
-        assert room.room.held == 0
+        assert room.room.held.count == 0
 
     asyncio.run(scenario())

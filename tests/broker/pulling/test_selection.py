@@ -122,7 +122,7 @@ def test_a_pull_of_a_client_that_has_gone_is_not_held(room: PullRoom) -> None:
         gone = Client()
         gone.close()
         assert room.ask(gone, 1, sysFlag=2, suspendTimeoutMillis=15_000) is None
-        assert room.room.held == 0
+        assert room.room.held.count == 0
 
     asyncio.run(scenario())
 

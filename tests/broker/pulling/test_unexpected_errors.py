@@ -70,7 +70,7 @@ def test_a_look_at_all_queues_that_fails_is_made_up_for_by_the_next_one(
 ) -> None:
     room.store.topics.create("others", 1)
     room.rules.subscriptions["others"] = Subscription("others")
-    arrivals_of = room.room._held._arrivals
+    arrivals_of = room.room.held.arrivals
     fail_once, arm = failing_once(lambda _: None), arrivals_of.arm
 
     def failing_at_others(queue: MessageQueue) -> None:
