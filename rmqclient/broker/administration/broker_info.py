@@ -70,9 +70,9 @@ class BrokerInfo:
         }
 
     def _of_messages(self) -> dict[str, str]:
-        puts, takes, size = self._rates.puts(), self._rates.takes(), self._rates.put_bytes()
-        put_days, take_days = self._rates.mornings()
-        put_tps, taken_tps = (_shown(each) for each in (self._rates.put_per_second(), self._rates.taken_per_second()))
+        stored, finished, size = self._rates.stored, self._rates.finished, self._rates.put_bytes()
+        puts, takes, put_days, take_days = stored.total(), finished.total(), stored.mornings, finished.mornings
+        put_tps, taken_tps = _shown(stored.recent()), _shown(finished.recent())
         return {
             "msgPutTotalYesterdayMorning": str(put_days[0]),
             "msgPutTotalTodayMorning": str(put_days[1]),
@@ -131,14 +131,14 @@ class BrokerInfo:
         name, key = request.fields["statsName"], request.fields["statsKey"]
         found: BrokerStats | None = None
         if name == "TOPIC_PUT_NUMS":
-            found = self._rates.put(key)
+            found = self._rates.stored.stats(self._rates.slots_of_topic(key))
         elif name == "GROUP_GET_NUMS":
             topic, _, group = key.partition("@")
-            found = self._rates.taken(topic, group)
+            found = self._rates.finished.stats(self._rates.slots_of_group(group, topic))
         elif name == "BROKER_PUT_NUMS":
-            found = self._rates.put_in_all()
+            found = self._rates.stored.stats()
         elif name == "BROKER_GET_NUMS":
-            found = self._rates.taken_in_all()
+            found = self._rates.finished.stats()
         if found is None:
             return request.failure(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
         return request.success(found.encode())

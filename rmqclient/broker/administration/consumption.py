@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from rmqclient.broker.administration.connections import LocalMembers, subscribed
 from rmqclient.broker.administration.progress import Progress
-from rmqclient.broker.administration.rates import Rates
+from rmqclient.broker.administration.rates import Offsets, Rates
 from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Handler, Request
@@ -70,7 +70,7 @@ class Consumption:
             offsets = {topic: offsets.get(topic, {})}
         elif wanted:
             offsets = {name: offsets[name] for name in offsets if name in wanted}
-        rate = sum(self._rates.consume_tps(group, name) for name in offsets)
+        rate = sum(self._per_second(group, name) for name in offsets)
         return request.success(
             self._progress.stats(offsets, round(rate, 3), request.frame.version).encode(as_fastjson=True)
         )
@@ -93,7 +93,7 @@ class Consumption:
         of_groups = {self._settings.name_of(group): offsets for group, offsets in stored.items()}
         for group in sorted({*of_groups, *self._settings.table().groups}):
             found = [
-                self._progress.stats({topic: offsets}, self._rates.consume_tps(group, topic, now), version)
+                self._progress.stats({topic: offsets}, self._per_second(group, topic, now), version)
                 for topic, offsets in of_groups.get(group, {}).items()
                 if not only_ordered or self._is_ordered(topic)
             ]
@@ -101,6 +101,9 @@ class Consumption:
         behind = self._progress.behind(one for entry in stats for ones in entry.values() for one in ones)
         body = ConsumeStatsList(tuple(stats), str(request.peer.local), behind)
         return request.success(body.encode(as_fastjson=True))
+
+    def _per_second(self, group: str, topic: str, now: Offsets | None = None) -> float:
+        return self._rates.finished.per_second(self._rates.slots_of_group(group, topic), now)
 
     def _is_ordered(self, topic: str) -> bool:
         config = self._topics.config(topic)

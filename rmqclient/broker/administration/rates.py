@@ -30,26 +30,29 @@ _WINDOWS: Final = ((SAMPLE_S, 6), (600.0, 6), (3_600.0, 24))
 
 
 class Offsets(NamedTuple):
-    """Offsets at one time, by queue slot and by slot of group and queue."""
+    """Offsets at one time."""
 
     at_s: float
     """Monotonic seconds."""
-    ends: array[int]
-    committed: array[int]
+    stored: array[int]
+    """End of each queue, by queue slot."""
+    finished: array[int]
+    """Committed offset of each group in each queue, by slot of group and queue."""
 
 
 class Rates:
-    """Counts messages from the server's start. Safe for threads."""
+    """Messages ``stored``, and those that groups ``finished``, counted from the server's start. Safe for threads."""
 
     def __init__(self, store: MessageStore) -> None:
         self.began_ms = clock.wall_ms()
         self._store = store
         self._lock = Lock()
-        self._first = self.sample()
+        self.first = self.sample()
         self._first_byte = store.state.published_to
-        self._samples = [deque([self._first], count + 1) for _, count in _WINDOWS]
+        self._samples = [deque([self.first], count + 1) for _, count in _WINDOWS]
+        self.stored = Counted(self, lambda sample: sample.stored)
+        self.finished = Counted(self, lambda sample: sample.finished)
         self._day = time.localtime().tm_yday
-        self._mornings = [(0, 0), (0, 0)]
         self._ended = Event()
         self._thread = GuardedThread(target=self._run, name="rmq-serve-rates")
         self._thread.start()
@@ -57,72 +60,26 @@ class Rates:
     @property
     def age_s(self) -> float:
         """How long the server has been running."""
-        return time.monotonic() - self._first.at_s
+        return time.monotonic() - self.first.at_s
 
     def close(self) -> None:
         """End the thread."""
         self._ended.set()
         self._thread.join()
 
-    def put(self, topic: str) -> BrokerStats | None:
-        """Return the rates of messages stored in a topic; None if there were none since the start."""
-        queues = self._slots_of_topic(topic)
-        return self._stats(lambda sample: _sum(sample.ends, queues))
-
-    def put_in_all(self) -> BrokerStats | None:
-        """Return the rates of messages stored in all topics; None if there were none since the start."""
-        return self._stats(lambda sample: sum(sample.ends))
-
-    def taken_in_all(self) -> BrokerStats | None:
-        """Return the rates of messages that all groups finished; None if there were none since the start."""
-        return self._stats(lambda sample: sum(sample.committed))
-
-    def taken(self, topic: str, group: str, now: Offsets | None = None) -> BrokerStats | None:
-        """Return the rates of messages of a topic that a group finished; None if there were none since the start.
-
-        Pass one sample as ``now`` to several calls, so that each does not take its own.
-        """
-        slots = self._slots_of_group(group, topic)
-        return self._stats(lambda sample: _sum(sample.committed, slots), now)
-
-    def put_per_second_of(self, topic: str) -> float:
-        """Return the messages per second stored in a topic, over the last minute."""
-        found = self.put(topic)
-        return found.minute.per_second if found else 0.0
-
-    def consume_tps(self, group: str, topic: str, now: Offsets | None = None) -> float:
-        """Return the messages per second of a topic that a group finished, over the last minute. ``now`` as above."""
-        found = self.taken(topic, group, now)
-        return found.minute.per_second if found else 0.0
-
-    def put_per_second(self) -> list[float]:
-        """Return the messages per second stored, over 10 s, a minute and ten minutes."""
-        return self._per_second(lambda sample: sum(sample.ends))
-
-    def taken_per_second(self) -> list[float]:
-        """Return the messages per second that all groups finished, over 10 s, a minute and ten minutes."""
-        return self._per_second(lambda sample: sum(sample.committed))
-
-    def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the messages stored until yesterday's midnight and until today's, and the same of finished ones.
-
-        They count from the server's start, as :meth:`puts` and :meth:`takes` do.
-        """
-        with self._lock:
-            (put_before, taken_before), (put, taken) = self._mornings
-        return (put_before, put), (taken_before, taken)
-
-    def puts(self) -> int:
-        """Return the number of messages stored since the start."""
-        return max(0, sum(self.sample().ends) - sum(self._first.ends))
-
     def put_bytes(self) -> int:
         """Return the bytes of records stored since the start."""
         return self._store.state.published_to - self._first_byte
 
-    def takes(self) -> int:
-        """Return the number of messages that groups finished since the start."""
-        return max(0, sum(self.sample().committed) - sum(self._first.committed))
+    def slots_of_topic(self, topic: str) -> list[int]:
+        """Return what to count in ``stored`` for one topic."""
+        topics = self._store.topics
+        return [topics.slot(queue) for queue in topics.queues(topic)] if topic in topics else []
+
+    def slots_of_group(self, group: str, topic: str) -> list[int]:
+        """Return what to count in ``finished`` for a group in one topic."""
+        found = (self._store.groups.find(stored_group(group), queue_slot) for queue_slot in self.slots_of_topic(topic))
+        return [slot.number for slot in found if slot is not None]
 
     def _run(self) -> None:
         while not self._ended.wait(SAMPLE_S):
@@ -135,49 +92,65 @@ class Rates:
             for (interval_s, _), samples in zip(_WINDOWS, self._samples, strict=True):
                 if sample.at_s - samples[-1].at_s >= interval_s - 1:
                     samples.append(sample)
-            if (today := time.localtime().tm_yday) != self._day:
-                self._day = today
-                self._mornings = [self._mornings[1], (self.puts(), self.takes())]
+        if (today := time.localtime().tm_yday) != self._day:
+            self._day = today
+            for counted in (self.stored, self.finished):
+                counted.mornings = counted.mornings[1], counted.total()
 
     def sample(self) -> Offsets:
         """Read all offsets."""
-        groups = self._store.groups
-        ends, committed = self._store.topics.max_offsets(), groups.column("committed_offset")
+        ends, committed = self._store.topics.max_offsets(), self._store.groups.column("committed_offset")
         return Offsets(time.monotonic(), array("Q", ends), array("Q", committed))
 
-    def _stats(self, count: Callable[[Offsets], int], now: Offsets | None = None) -> BrokerStats | None:
+    def samples(self) -> list[list[Offsets]]:
+        """Return the samples that are kept for a minute, an hour and a day, each from the oldest on."""
+        with self._lock:
+            return [list(samples) for samples in self._samples]
+
+
+class Counted:
+    """One number of each sample that only grows, as totals and rates.
+
+    ``slots`` are those of a topic or of a group (:meth:`Rates.slots_of_topic`, :meth:`Rates.slots_of_group`); None for
+    all. Pass one sample as ``now`` to several calls, so that each does not take its own.
+    """
+
+    def __init__(self, rates: Rates, column: Callable[[Offsets], array[int]]) -> None:
+        self._rates = rates
+        self._column = column
+        self.mornings = (0, 0)
+        """The totals at yesterday's midnight and at today's; they count from the server's start."""
+
+    def total(self) -> int:
+        """Return the number of messages since the start."""
+        return max(0, self._count(self._rates.sample()) - self._count(self._rates.first))
+
+    def stats(self, slots: Collection[int] | None = None, now: Offsets | None = None) -> BrokerStats | None:
+        """Return the rates over a minute, an hour and a day; None if there were no messages since the start."""
         from rmqclient.remoting.bodies import BrokerStats  # noqa: PLC0415 - only tools ask
 
-        now = now or self.sample()
-        if count(now) == count(self._first):
+        now = now or self._rates.sample()
+        if self._count(now, slots) == self._count(self._rates.first, slots):
             return None
-        with self._lock:
-            oldest = [samples[0] for samples in self._samples]
-        return BrokerStats(*(_item(count(now) - count(each), now.at_s - each.at_s) for each in oldest))
+        return BrokerStats(*(self._since(samples[0], now, slots) for samples in self._rates.samples()))
 
-    def _per_second(self, count: Callable[[Offsets], int]) -> list[float]:
-        now = self.sample()
-        with self._lock:
-            minute, hour = list(self._samples[0]), list(self._samples[1])
-        chosen = (minute[-1], minute[0], hour[-1])
-        return [_item(count(now) - count(each), now.at_s - each.at_s).per_second for each in chosen]
+    def per_second(self, slots: Collection[int], now: Offsets | None = None) -> float:
+        """Return the messages per second over the last minute."""
+        found = self.stats(slots, now)
+        return found.minute.per_second if found else 0.0
 
-    def _slots_of_topic(self, topic: str) -> list[int]:
-        topics = self._store.topics
-        return [topics.slot(queue) for queue in topics.queues(topic)] if topic in topics else []
+    def recent(self) -> list[float]:
+        """Return the messages per second in all, over 10 s, a minute and ten minutes."""
+        now, (minute, hour, _) = self._rates.sample(), self._rates.samples()
+        return [self._since(before, now).per_second for before in (minute[-1], minute[0], hour[-1])]
 
-    def _slots_of_group(self, group: str, topic: str) -> list[int]:
-        found = (self._store.groups.find(stored_group(group), queue_slot) for queue_slot in self._slots_of_topic(topic))
-        return [slot.number for slot in found if slot is not None]
+    def _count(self, sample: Offsets, slots: Collection[int] | None = None) -> int:
+        values = self._column(sample)
+        return sum(values) if slots is None else sum(values[slot] for slot in slots if slot < len(values))
 
+    def _since(self, before: Offsets, now: Offsets, slots: Collection[int] | None = None) -> StatsItem:
+        """Return the messages between two samples. A negative number, of a group that was moved back, is 0."""
+        from rmqclient.remoting.bodies import StatsItem  # noqa: PLC0415 - only tools ask
 
-def _sum(values: array[int], slots: Collection[int]) -> int:
-    return sum(values[slot] for slot in slots if slot < len(values))
-
-
-def _item(count: int, seconds: float) -> StatsItem:
-    """Return a count over some seconds. A negative count, of a group that was moved back, is 0."""
-    from rmqclient.remoting.bodies import StatsItem  # noqa: PLC0415 - only tools ask
-
-    count = max(0, count)
-    return StatsItem(count, round(count / max(seconds, 1.0), 3), 0.0)
+        count = max(0, self._count(now, slots) - self._count(before, slots))
+        return StatsItem(count, round(count / max(now.at_s - before.at_s, 1.0), 3), 0.0)

@@ -121,7 +121,8 @@ class TopicCommands:
             ranges[queue._replace(broker_name=self._broker_name)] = (
                 self._range(queue) if queue in known else QueueRange()
             )
-        per_second = self._rates.put_per_second_of(topic) if request.frame.version >= FIRST_OF_5 else None
+        rates, is_of_5 = self._rates, request.frame.version >= FIRST_OF_5
+        per_second = rates.stored.per_second(rates.slots_of_topic(topic)) if is_of_5 else None
         return request.success(TopicStats(ranges, per_second).encode(as_fastjson=True))
 
     def _range(self, queue: MessageQueue) -> QueueRange:
