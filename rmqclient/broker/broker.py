@@ -14,7 +14,7 @@ from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.made import Made
 from rmqclient.broker.producers.producing import Producing
 from rmqclient.broker.pulling.pulling import Pulling
-from rmqclient.broker.pulling.rules import Leases, NoLeases
+from rmqclient.broker.pulling.rules import Commit, Leases, NoLeases, no_commit
 from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.quick.sends import QuickSends
@@ -59,11 +59,14 @@ class Broker:
             read_only=settings.read_only,
         )
         self.producing = Producing(
-            store, settings, self.topics, self.groups.clients, self.group_settings, self.answer_later
+            store, settings, self.topics, self.groups.clients.producers, self.group_settings, self.answer_later
         )
         self._rates = Rates(store)
         clients = self.groups.clients
-        leases: Leases = NoLeases() if store.is_replica or settings.read_only else self.groups.leases
+        leases: Leases = self.groups.leases
+        commit: Commit = self.groups.commits.commit
+        if store.is_replica or settings.read_only:
+            leases, commit = NoLeases(), no_commit
         reads_elsewhere = settings.replica is not None or store.is_replica
         self._pulling = Pulling(
             store,
@@ -71,10 +74,12 @@ class Broker:
             self.group_settings,
             clients,
             leases,
+            commit,
             counters=self.counters,
             most_held=settings.limits.held_pulls,
             memory_percent=settings.memory_percent if reads_elsewhere else None,
         )
+        self.groups.transfers.when_free(self._pulling.held.look_at)
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings, awaited.note, is_replica=store.is_replica),
             KvSettings(settings.root, read_only=settings.read_only),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from rmqclient.broker.clients.clients import Clients
-from rmqclient.broker.clients.consumer import Consumer, Producer
+from rmqclient.broker.clients.member import Consumer, Producer
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, Route, of_group, of_topic_and_group
 from rmqclient.broker.stored_names import stored_client, stored_group
@@ -43,7 +43,7 @@ class LocalMembers:
 
     def of_group(self, group: str) -> list[MemberInfo]:
         """Return the local members of a group; one that consumes several topics occurs once for each of them."""
-        remote = {stored_client(each.client_id) for each in self._clients.consumers(group)}
+        remote = {stored_client(each.client_id) for each in self._clients.consumers.of(group)}
         return [
             member for member in self._backend.groups.members(stored_group(group)) if member.client_id not in remote
         ]
@@ -90,7 +90,7 @@ class Connections:
 
     def _consumers(self, request: Request) -> Frame:
         group = request.fields["consumerGroup"]
-        remote, local = self._clients.consumers(group), self._local.of_group(group)
+        remote, local = self._clients.consumers.of(group), self._local.of_group(group)
         if not remote and not local:
             return request.failure(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
         subscriptions = {**self._local.subscriptions(group), **self._clients.subscriptions(group)}
@@ -107,7 +107,7 @@ class Connections:
 
     def _producers(self, request: Request) -> Frame:
         group = request.fields["producerGroup"]
-        remote, local = self._clients.producers(group), self._local.producers().get(group, [])
+        remote, local = self._clients.producers.of(group), self._local.producers().get(group, [])
         if not remote and not local:
             return request.failure(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         return request.success(ProducerConnection((*map(_connection, remote), *_local_connections(local))).encode())
@@ -123,9 +123,9 @@ class Connections:
                     each.version,
                     now_ms - int((now - each.beat_at) * 1000),
                 )
-                for each in self._clients.producers(group)
+                for each in self._clients.producers.of(group)
             )
-            for group in self._clients.producer_groups()
+            for group in self._clients.producers.groups()
         }
         for group, ids in self._local.producers().items():
             local = tuple(ProducerInfo(each, LOCAL_ADDRESS, Language.PYTHON.name, VERSION, now_ms) for each in ids)

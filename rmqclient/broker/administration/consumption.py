@@ -77,7 +77,7 @@ class Consumption:
 
     def _consuming(self, request: Request) -> None:
         topic = request.fields["topic"]
-        online = {group for group in self._clients.consumer_groups() if self._clients.subscription(group, topic)}
+        online = {group for group in self._clients.consumers.groups() if self._clients.subscription(group, topic)}
         online |= self._local.groups_of(topic)
         self._answer_later(lambda asked: self._groups_of(asked, online), request)
 

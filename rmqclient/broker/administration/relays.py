@@ -11,7 +11,7 @@ from typing import Final
 
 from rmqclient.broker.administration.connections import LocalMembers
 from rmqclient.broker.clients.clients import Clients
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, Route, of_group, of_topic_and_group
 from rmqclient.broker.topics.system_topics import topic_of
@@ -80,7 +80,7 @@ class Relays:
         """Ask every member of a group, or one, for its progress in a topic."""
         fields = request.fields
         topic, group, wanted = fields["topic"], fields["group"], fields.get("clientAddr") or None
-        members = [each for each in self._clients.consumers(group) if wanted in (None, each.client_id)]
+        members = [each for each in self._clients.consumers.of(group) if wanted in (None, each.client_id)]
         if not members:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         gathered = _Gathered(request, len(members))
@@ -102,7 +102,7 @@ class Relays:
         member.peer.call(asked, TIMEOUT_S, done)
 
     def _online(self, group: str, client_id: str) -> Consumer:
-        member = self._clients.consumer_named(group, client_id)
+        member = self._clients.consumers.named(group, client_id)
         if member is None:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if member.version < _LEAST_VERSION:

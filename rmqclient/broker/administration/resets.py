@@ -16,7 +16,7 @@ from rmqclient.broker.administration.connections import LocalMembers
 from rmqclient.broker.administration.consumption import AnswerLater
 from rmqclient.broker.administration.progress import Progress
 from rmqclient.broker.clients.clients import Clients
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.clients.notices import tell_offsets
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.request import Request
@@ -69,7 +69,7 @@ class Resets:
 
     def _reset(self, request: Request) -> None:
         group = request.fields["group"]
-        members = self._clients.consumers(group)
+        members = self._clients.consumers.of(group)
         is_known = bool(members or self._local.of_group(group)) or self._settings.find(group) is not None
         keeping = [member for member in members if member.is_broadcast]
         loop = asyncio.get_running_loop()

@@ -3,7 +3,7 @@
 ==================  ==================================================================================
 ``awaited``         missing topics, and the connections that asked for them
 ``clients``         producers and consumers by group and by connection, from their heartbeats
-``consumer``        one connection in one consumer group, or in one producer group
+``member``          connections in consumer groups and in producer groups
 ``heartbeats``      heartbeats, parsed and checked against limits
 ``notices``         requests to members: 40 and 220
 ==================  ==================================================================================

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
 
 from rmqclient.broker.clients import heartbeats
-from rmqclient.broker.clients.consumer import Consumer, Producer
+from rmqclient.broker.clients.member import Consumer, Members, Producer
 from rmqclient.broker.request import Peer
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import ResponseCode
@@ -22,6 +22,8 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
+
+_M = TypeVar("_M", Producer, Consumer)
 
 MOST_KEPT_BYTES = 256 << 20
 """Bytes of memory for the heartbeats of all clients, at most."""
@@ -45,8 +47,8 @@ class Clients:
 
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
-        self._producers: dict[str, dict[Peer, Producer]] = {}
-        self._consumers: dict[str, dict[Peer, Consumer]] = {}
+        self.producers = Members[Producer]()
+        self.consumers = Members[Consumer]()
         self._groups_of: dict[Peer, set[str]] = {}
         self._subscriptions: dict[str, dict[str, bodies.Subscription]] = {}
         self._kept_bytes = 0  # of all producers and consumers
@@ -58,9 +60,9 @@ class Clients:
             return False
         now = time.monotonic()
         for group in self._groups_of[peer]:
-            if (producer := self._producers.get(group, {}).get(peer)) is not None:
+            if (producer := self.producers.find(group, peer)) is not None:
                 producer.beat_at = now
-            if (consumer := self._consumers.get(group, {}).get(peer)) is not None:
+            if (consumer := self.consumers.find(group, peer)) is not None:
                 consumer.beat_at = consumer.seen_at = now
         return True
 
@@ -89,83 +91,42 @@ class Clients:
         self._check_room(peer, heartbeat)
         now = time.monotonic()
         for each in heartbeat.producers:
-            self._put_producer(Producer(each.group, heartbeat.client_id, peer, language, version, now))
+            producer = Producer(each.group, heartbeat.client_id, peer, language, version, now)
+            self._count(producer, self.producers.find(each.group, peer))
+            self.producers.put(producer)
         changed = set()
         for data in heartbeat.consumers:
             consumer = Consumer(
                 data.group, heartbeat.client_id, peer, language, version, data.consume_type, data.message_model,
                 data.consume_from, {each.topic: each for each in data.subscriptions}, now, now,
             )  # fmt: skip
-            if self._take(consumer, data):
+            if self._take(consumer):
                 changed.add(data.group)
         return changed
 
     def leave(self, peer: Peer, producer_group: str | None, consumer_group: str | None) -> None:
         """Remove a connection from these groups; an empty name is ignored. [ClientManageProcessor.unregisterClient]"""
         if producer_group:
-            self._drop_producer(producer_group, peer)
+            self._drop(self.producers, producer_group, peer)
         if consumer_group:
             self._drop_consumer(consumer_group, peer)
 
     def end_silent(self) -> None:
         """Remove every client whose last heartbeat is older than :data:`SILENCE_S`."""
         oldest = time.monotonic() - SILENCE_S
-        for group, producers in list(self._producers.items()):
-            for producer in [each for each in producers.values() if each.beat_at < oldest]:
-                self._drop_producer(group, producer.peer)
-        for consumer in [each for each in self.all_consumers() if each.beat_at < oldest]:
+        for producer in [each for each in self.producers if each.beat_at < oldest]:
+            self._drop(self.producers, producer.group, producer.peer)
+        for consumer in [each for each in self.consumers if each.beat_at < oldest]:
             _log.warning("group %s: %s is silent for %.0f s, and is out", consumer.group, consumer.client_id, SILENCE_S)
             self._drop_consumer(consumer.group, consumer.peer)
-
-    def producer_groups(self) -> list[str]:
-        """Return the producer groups that have a member, sorted."""
-        return sorted(self._producers)
-
-    def producers(self, group: str) -> list[Producer]:
-        """Return the members of a producer group, the earliest first."""
-        return list(self._producers.get(group, {}).values())
-
-    def producer_peers(self, group: str) -> list[Peer]:
-        """Return the connections of a producer group that are open."""
-        return [each.peer for each in self.producers(group) if each.peer.is_open]
-
-    def producer(self, client_id: str) -> Peer | None:
-        """Return the connection of a producer by its client id; the newest of several."""
-        found = None
-        for producers in self._producers.values():
-            for each in producers.values():
-                if each.client_id == client_id and each.peer.is_open:
-                    found = each.peer
-        return found
-
-    def consumer_groups(self) -> list[str]:
-        """Return the consumer groups that have a member, sorted."""
-        return sorted(self._consumers)
-
-    def consumers(self, group: str) -> list[Consumer]:
-        """Return the members of a consumer group, the earliest first."""
-        return list(self._consumers.get(group, {}).values())
-
-    def all_consumers(self) -> Iterator[Consumer]:
-        """Yield the members of all consumer groups."""
-        for members in list(self._consumers.values()):
-            yield from list(members.values())
-
-    def consumer(self, group: str, peer: Peer) -> Consumer | None:
-        """Return the member of a group that has a connection."""
-        return self._consumers.get(group, {}).get(peer)
 
     def begin(self, peer: Peer, queue: MessageQueue) -> int | None:
         """Return a broadcast consumer's start offset in a queue; None after its first pull, and for other consumers."""
         for group in self._groups_of.get(peer, ()):
-            consumer = self._consumers.get(group, {}).get(peer)
+            consumer = self.consumers.find(group, peer)
             if consumer is not None and consumer.start_offsets.get(queue) is not None:
                 return consumer.start_offsets[queue]
         return None
-
-    def consumer_named(self, group: str, client_id: str) -> Consumer | None:
-        """Return the member of a group with a client id; the earliest of several."""
-        return next((each for each in self.consumers(group) if each.client_id == client_id), None)
 
     def subscription(self, group: str, topic: str) -> bodies.Subscription | None:
         """Return a group's subscription to a topic: the one of its members with the highest version."""
@@ -184,35 +145,27 @@ class Clients:
                 f"client {heartbeat.client_id!r} is in {count} groups by its heartbeats of the last {SILENCE_S:.0f} s"
             )
             raise heartbeats.refusal(f"{text}; at most {heartbeats.MOST_GROUPS}")
-        more = heartbeats.size_of(heartbeat) - sum(self._kept_of(peer, group) for group in groups)
+        known = [members.find(group, peer) for group in groups for members in (self.producers, self.consumers)]
+        more = heartbeats.size_of(heartbeat) - sum(each.kept_bytes for each in known if each is not None)
         if more > 0 and self._kept_bytes + more > MOST_KEPT_BYTES:
             text = f"the heartbeats of all clients take {self._kept_bytes:,} bytes, and this one {more:,} more"
             raise AnswerError(ResponseCode.SYSTEM_BUSY, f"{text}; at most {MOST_KEPT_BYTES:,}")
 
-    def _kept_of(self, peer: Peer, group: str) -> int:
-        """Return the bytes that a connection takes in a group."""
-        consumer = self._consumers.get(group, {}).get(peer)
-        size = heartbeats.PRODUCER_BYTES if peer in self._producers.get(group, {}) else 0
-        return size + (_size_of(consumer) if consumer is not None else 0)
+    def _count(self, member: Producer | Consumer, known: Producer | Consumer | None) -> None:
+        """Count a member in the place of the known one of its group and connection."""
+        self._groups_of[member.peer].add(member.group)
+        self._kept_bytes += member.kept_bytes - (known.kept_bytes if known is not None else 0)
 
-    def _put_producer(self, producer: Producer) -> None:
-        producers = self._producers.setdefault(producer.group, {})
-        if producer.peer not in producers:
-            self._kept_bytes += heartbeats.PRODUCER_BYTES
-            self._groups_of[producer.peer].add(producer.group)
-        producers[producer.peer] = producer
-
-    def _take(self, consumer: Consumer, data: bodies.ConsumerData) -> bool:
+    def _take(self, consumer: Consumer) -> bool:
         """Add or update a member; return whether the others must be told."""
-        members = self._consumers.setdefault(data.group, {})
-        known = members.get(consumer.peer)
-        self._groups_of[consumer.peer].add(data.group)
-        self._kept_bytes += _size_of(consumer) - (_size_of(known) if known is not None else 0)
-        self._subscriptions[data.group] = _newer(self._subscriptions.get(data.group, {}), consumer.subscriptions)
+        group = consumer.group
+        known = self.consumers.find(group, consumer.peer)
+        self._count(consumer, known)
+        self._subscriptions[group] = _newer(self._subscriptions.get(group, {}), consumer.subscriptions)
         if known is None or not _is_same(known, consumer):
             if known is not None:
                 self._watching.left(known)
-            members[consumer.peer] = consumer
+            self.consumers.put(consumer)
             self._watching.joined(consumer)
             return True
         known.beat_at = known.seen_at = consumer.beat_at
@@ -223,45 +176,30 @@ class Clients:
 
     def _close(self, peer: Peer) -> None:
         for group in self._groups_of.pop(peer, set()):
-            self._drop_producer(group, peer)
+            self._drop(self.producers, group, peer)
             self._drop_consumer(group, peer)
         self._said.pop(peer, None)
 
-    def _drop_producer(self, group: str, peer: Peer) -> None:
-        self._said.pop(peer, None)
-        producers = self._producers.get(group, {})
-        if producers.pop(peer, None) is None:
-            return
-        if not producers:
-            del self._producers[group]
-        self._kept_bytes -= heartbeats.PRODUCER_BYTES
-        self._leave(group, peer)
-
     def _drop_consumer(self, group: str, peer: Peer) -> None:
-        self._said.pop(peer, None)
-        members = self._consumers.get(group, {})
-        consumer = members.pop(peer, None)
-        if consumer is None:
-            return
-        if not members:
-            del self._consumers[group]
-            self._subscriptions.pop(group, None)
-        self._kept_bytes -= _size_of(consumer)
-        self._leave(group, peer)
-        self._watching.left(consumer)
+        consumer = self._drop(self.consumers, group, peer)
+        if consumer is not None:
+            if not self.consumers.of(group):
+                self._subscriptions.pop(group, None)
+            self._watching.left(consumer)
 
-    def _leave(self, group: str, peer: Peer) -> None:
-        """Remove a group from those of a connection, unless it is also in it in its other role."""
-        if peer not in self._producers.get(group, {}) and peer not in self._consumers.get(group, {}):
-            self._groups_of.get(peer, set()).discard(group)
+    def _drop(self, members: Members[_M], group: str, peer: Peer) -> _M | None:
+        """Remove a member, and its group from those of its connection unless it is also in it in its other role."""
+        self._said.pop(peer, None)
+        member = members.drop(group, peer)
+        if member is not None:
+            self._kept_bytes -= member.kept_bytes
+            if self.producers.find(group, peer) is None and self.consumers.find(group, peer) is None:
+                self._groups_of.get(peer, set()).discard(group)
+        return member
 
 
 def _groups_in(heartbeat: bodies.Heartbeat) -> set[str]:
     return {each.group for each in heartbeat.producers} | {each.group for each in heartbeat.consumers}
-
-
-def _size_of(consumer: Consumer) -> int:
-    return heartbeats.size_of_consumer(consumer.subscriptions.values())
 
 
 def _newer(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import Language, RequestCode
 from rmqclient.remoting.frame import Frame

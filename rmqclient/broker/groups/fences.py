@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.clients.process import process_of
 from rmqclient.broker.groups.lease import LOCK_S, Key, Lease
 from rmqclient.broker.groups.seats import Seats
@@ -40,14 +40,14 @@ class Fences:
     def put(self, lease: Lease) -> None:
         """Reserve a queue that is locked in order for its client, in case this process dies. Raises StoreBusy."""
         consumer = lease.consumer
-        slot = self._seats.slot(consumer.group, lease.queue)
+        slot = self._seats.slots.find(consumer.group, lease.queue)
         if lease.is_ordered and lease.grant is not None and slot is not None:
             consumer.process = consumer.process or process_of(consumer.client_id, consumer.peer)
             self._put(slot, consumer.client_id, lease.grant.epoch)
 
     def know_again(self, lease: Lease) -> None:
         """Take over the lock that a client has from a server that died: it still relies on it."""
-        slot = self._seats.slot(lease.consumer.group, lease.queue)
+        slot = self._seats.slots.find(lease.consumer.group, lease.queue)
         if slot is not None and lease.grant is not None and (left_ns := slot.fence_left_ns):
             lease.locked_at, lease.is_ordered = time.monotonic() + left_ns / 1e9 - FENCE_S, True
 
@@ -63,7 +63,7 @@ class Fences:
 
     def is_for(self, key: Key, client_id: str) -> bool:
         """Return whether a queue is reserved for this client."""
-        slot = self._seats.slot(*key)
+        slot = self._seats.slots.find(*key)
         return slot is not None and slot.is_fenced_for(client_id)
 
     def may_lock(self, key: Key, client_id: str, *, ordered: bool) -> bool:
@@ -72,7 +72,7 @@ class Fences:
         Only a lease keeps local members away. So with ``ordered`` the client may only lock a queue that no member ever
         had, or renew its lock from a server that died. Raises StoreBusy.
         """
-        slot = self._seats.slot(*key)
+        slot = self._seats.slots.find(*key)
         if slot is None or not ordered:
             return True
         epoch = slot.load("epoch")
@@ -80,7 +80,7 @@ class Fences:
 
     def end(self, key: Key, client_id: str) -> None:
         """End the fence of a queue without a lease that its client gives up. Raises StoreBusy."""
-        slot = self._seats.slot(*key)
+        slot = self._seats.slots.find(*key)
         if slot is not None and slot.is_fenced_for(client_id):
             slot.end_fence(client_id, self._store.config.lock_timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Lease: one queue of a group, leased to one remote member; also queue requests, and locks of clients without a group.
+"""Lease: one queue of a group, leased to one remote member; also the requests of members for queues.
 
 Request 40 asks a client to give a queue up: it asks for the members of the group, and drops the queue. The first of
 these events ends the lease:
@@ -10,9 +10,6 @@ these events ends the lease:
 * Any other client commits the queue's offset (15), after it has asked for the members again.
 * It has not pulled for 2 s. A pull that it sent before does not count.
 * It still pulls after 30 s, longer than two of its rebalances are apart: then it allocates queues differently.
-
-RocketMQ locks queues for any client, member of the group or not [RebalanceLockManager]. This library's clients use such
-locks (``NonMemberLocks``) to set the start offset before they join a group, and as a mutex between processes.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.request import Request
 from rmqclient.store import MessageQueue, QueueGrant
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -97,6 +94,11 @@ Key = tuple[str, MessageQueue]
 """A group and a queue."""
 
 
+def named(queue: MessageQueue) -> str:
+    """Return how texts for people name a queue."""
+    return f"queue {queue.queue_id} of {queue.topic}"
+
+
 @dataclass(slots=True)
 class QueueRequest:
     """A member's request for a queue that it cannot have yet. Times are monotonic seconds."""
@@ -150,35 +152,3 @@ class QueueRequests:
 
     def __iter__(self) -> Iterator[Key]:
         return iter(list(self._requests))
-
-
-_MOST = 10_000
-
-
-class NonMemberLocks:
-    """Locks of clients that are not members of the group. For the thread of the event loop."""
-
-    def __init__(self) -> None:
-        self._locks: dict[Key, tuple[str, float]] = {}
-
-    def lock(self, key: Key, client_id: str) -> bool:
-        """Lock a queue for a client, or renew its lock; False while another client has it, or if there are too many."""
-        if self.holder(key) not in (None, client_id) or (key not in self._locks and len(self._locks) >= _MOST):
-            return False
-        self._locks[key] = client_id, time.monotonic() + LOCK_S
-        return True
-
-    def unlock(self, key: Key, client_id: str) -> None:
-        """Free the lock of a client."""
-        if self.holder(key) == client_id:
-            del self._locks[key]
-
-    def holder(self, key: Key) -> str | None:
-        """Return the id of the client that has locked a queue, or None."""
-        client_id, until = self._locks.get(key, (None, 0.0))
-        return client_id if time.monotonic() < until else None
-
-    def end_old(self) -> None:
-        """Remove expired locks."""
-        now = time.monotonic()
-        self._locks = {key: lock for key, lock in self._locks.items() if lock[1] > now}

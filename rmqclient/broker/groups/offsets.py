@@ -23,13 +23,20 @@ Until it has pulled, the answer is the end at that heartbeat, so it misses nothi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 
+from rmqclient.broker.address import Address
 from rmqclient.broker.clients.clients import Clients
-from rmqclient.broker.clients.consumer import Consumer
 from rmqclient.broker.clients.heartbeats import check_group
+from rmqclient.broker.clients.member import Consumer
+from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.fences import Fences
+from rmqclient.broker.groups.lease import named
 from rmqclient.broker.groups.leases import Leases
-from rmqclient.broker.request import Request
+from rmqclient.broker.groups.seats import Seats
+from rmqclient.broker.limits.counters import Counters, Refusal
+from rmqclient.broker.request import Peer, Request
 from rmqclient.broker.routes import ASKED_BY_HANDLER, NOTHING, Route, of_topic_and_group
 from rmqclient.broker.stored_names import stored_group
 from rmqclient.names import RETRY_PREFIX
@@ -37,6 +44,7 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
+from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.waiting.schedule import DELAY_LEVELS
 
 Ends = dict[MessageQueue, int]
@@ -92,16 +100,92 @@ class StartOffsets:
         return self._ends.get(group, {}).get(queue.topic, {}).get(queue, oldest)
 
 
+_OWNED = ": a local member has the queue"
+
+
+class Commits:
+    """Sets offsets of groups for clients. For the thread of the event loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        seats: Seats,
+        clients: Clients,
+        leases: Leases,
+        fences: Fences,
+        settings: GroupSettings,
+        counters: Counters,
+    ) -> None:
+        self._store = store
+        self._seats = seats
+        self._clients = clients
+        self._leases = leases
+        self._fences = fences
+        self._settings = settings
+        self._counters = counters
+
+    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+        """Set a group's offset in a queue. Returns the refusal, for a member that has lost the queue; else ``""``.
+
+        A client that is not a member, such as an administrator's, may commit for a remote member. If the queue has no
+        owner, a member may only move forwards. Raises UnknownTopic, TableFull, StoreBusy.
+        """
+        why = self._refused(self._clients.consumers.find(group, peer), peer.remote, group, queue, offset)
+        if not why:
+            return ""
+        text = f"{offset} of {named(queue)}{why}"
+        self._counters.refuse(Refusal.COMMIT, f"group {group}: a commit is refused: {text}")
+        return f"group {group!r}: offset {text}"
+
+    def _refused(self, consumer: Consumer | None, client: Address, group: str, queue: MessageQueue, offset: int) -> str:
+        """Set an offset, or return why not. ``consumer`` is the member that commits."""
+        end = self._store.topics.max_offset(queue)
+        if not 0 <= offset <= end:
+            return f" is outside of {self._store.topics.min_offset(queue)} to {end}"
+        lease = self._leases.find(group, queue)
+        if lease is not None and lease.grant is not None:
+            if consumer is not None and lease.consumer is not consumer:
+                return f": {lease.consumer.client_id} has it"
+            slot = self._leases.slot(group, queue)
+            if slot is None or slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
+                lease.committed_at = lease.consumer.seen_at = time.monotonic()
+                return ""
+            return f": {lease.consumer.client_id} has lost the queue"
+        if self._leases.is_moved(group, queue, consumer, offset):
+            return ": the group was moved to another place"
+        self._settings.auto_create(group, client)
+        found = self._seats.slots.find_or_add(group, queue, offset, client)
+        if found is None:
+            return f": the clients of {client.host} take too many places"
+        return self._refused_without_lease(consumer, found, offset)
+
+    def _refused_without_lease(self, consumer: Consumer | None, slot: GroupQueueSlot, offset: int) -> str:
+        if self._seats.has_owner(slot):
+            return _OWNED
+        if slot.fence_left_ns:
+            why = self._fences.commit(consumer, slot, offset)
+            return why and f": {why}"
+        with slot.locked(self._store.config.lock_timeout_ms):
+            is_back = offset < slot.committed_offset
+            if slot.load("owner") and self._seats.has_owner(slot):
+                return _OWNED
+            if is_back and consumer is not None and consumer.shares_queues:
+                return f" is below {slot.committed_offset}"
+            if offset != slot.committed_offset:
+                slot.seek(offset)
+        return ""
+
+
 _NOT_FOUND = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 class OffsetsRoom:
     """Answers requests about the offsets of groups."""
 
-    def __init__(self, store: MessageStore, clients: Clients, leases: Leases, start_offsets: StartOffsets) -> None:
+    def __init__(self, store: MessageStore, clients: Clients, commits: Commits, start_offsets: StartOffsets) -> None:
         self._store = store
         self._clients = clients
-        self._leases = leases
+        self._commits = commits
         self._start_offsets = start_offsets
 
     def routes(self) -> Iterable[Route]:
@@ -115,7 +199,7 @@ class OffsetsRoom:
 
     def _query(self, request: Request) -> Frame:
         group, queue = _subject(request)
-        offset = self._start_offsets.offset(group, queue, self._clients.consumer(group, request.peer))
+        offset = self._start_offsets.offset(group, queue, self._clients.consumers.find(group, request.peer))
         if offset is None and request.fields.get("setZeroIfNotFound"):
             offset = 0
         if offset is None:
@@ -126,7 +210,7 @@ class OffsetsRoom:
         """Set an offset. Refuses a member that has lost the queue, because the new owner commits its own."""
         group, queue = _subject(request)
         try:
-            refusal = self._leases.commit(request.peer, group, queue, request.fields["commitOffset"])
+            refusal = self._commits.commit(request.peer, group, queue, request.fields["commitOffset"])
         except LookupError as error:
             return request.failure(ResponseCode.TOPIC_NOT_EXIST, str(error))
         return request.failure(ResponseCode.SYSTEM_ERROR, refusal) if refusal else request.success()

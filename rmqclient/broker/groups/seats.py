@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rmqclient.broker.address import Address
-from rmqclient.broker.clients.consumer import Consumer
+from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.limits.made import Kind, Made
 from rmqclient.broker.stored_names import stored_client, stored_group
 from rmqclient.names import RETRY_PREFIX
@@ -39,6 +39,32 @@ _LOCK_TIMEOUT_MS = 200
 """Milliseconds for which a step of the event loop waits for a mutex, at most; it is then tried again."""
 
 
+class GroupSlots:
+    """The store's slots of groups for queues, by the names of clients. For any thread."""
+
+    def __init__(self, store: MessageStore, made: Made) -> None:
+        self._store = store
+        self._made = made
+
+    def find(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
+        """Return the store's slot of a group for a queue; None if it never had it, or there is no such queue."""
+        try:
+            return self._store.groups.find(stored_group(group), self._store.topics.slot(queue))
+        except LookupError:
+            return None
+
+    def find_or_add(self, group: str, queue: MessageQueue, begin: int, client: Address) -> GroupQueueSlot | None:
+        """Return the store's slot of a group for a queue; a new one begins at offset ``begin``.
+
+        None if the client's address has used up its share of slots. Raises UnknownTopic, TableFull.
+        """
+        number = self._store.topics.slot(queue)
+        found = self._store.groups.find(stored_group(group), number)
+        if found is None and self._made.has_room(Kind.GROUP_QUEUE, client):
+            found = self._store.groups.find_or_add(stored_group(group), number, begin)
+        return found
+
+
 class Seats:
     """The seats of all remote members, and their leases. Safe for threads.
 
@@ -48,10 +74,10 @@ class Seats:
 
     def __init__(self, store: MessageStore, made: Made, rang: Callable[[], None]) -> None:
         self._store = store
-        self._made = made
+        self.slots = GroupSlots(store, made)
         self._rang = rang
-        self._table = store.members()
-        self._table.lock_timeout_ms = _LOCK_TIMEOUT_MS
+        self.table = store.members()
+        self.table.lock_timeout_ms = _LOCK_TIMEOUT_MS
         self._lock = threading.Lock()
         self._members: dict[tuple[str, str, str], Member] = {}
         self._sitting: dict[tuple[str, str, str], list[Consumer]] = {}
@@ -59,7 +85,7 @@ class Seats:
         self._local_ids: dict[str, set[str]] = {}
         self._listed_at = -math.inf
         self._closing = threading.Event()
-        self._bell = self._table.bell
+        self._bell = self.table.bell
         self._thread = GuardedThread(target=self._beat, name="rmq-serve-seats")
 
     def start(self) -> None:
@@ -91,19 +117,19 @@ class Seats:
         text, name = text_of(subscription), _name(consumer, subscription.topic)
         group, topic, _ = name
         with self._lock:
-            seats = self._table.counted(group, topic, LEASE_MS)
-            if not all(self._is_ours(seat) or agree(seat.subscription, text) for seat in seats):
+            seats = self.table.counted(group, topic, LEASE_MS)
+            if not all(self.is_ours(seat) or agree(seat.subscription, text) for seat in seats):
                 return False
             self._join_anew([seat for seat in seats if not agree(seat.subscription, text)], text)
             if name not in self._members:
                 try:
-                    self._members[name] = self._table.join(*name, text)
+                    self._members[name] = self.table.join(*name, text)
                 except MembershipRefused:  # by a stalled member, which no longer counts
                     return False
             sitting = self._sitting.setdefault(name, [])
             if consumer not in sitting:
                 sitting.append(consumer)
-            self._bell = self._table.bell
+            self._bell = self.table.bell
             return True
 
     def leave(self, consumer: Consumer, topic: str) -> None:
@@ -122,12 +148,15 @@ class Seats:
     def take(self, consumer: Consumer, queue: MessageQueue, begin: int) -> QueueGrant | None:
         """Take the lease of a queue for a member with a seat; None while it has an owner, or the mutex is busy.
 
-        A group that never had the queue begins at offset ``begin``. Raises UnknownTopic, TableFull.
+        A group that never had the queue begins at offset ``begin``, or at the end of the queue nearest to it. Raises
+        UnknownTopic, TableFull.
         """
+        topics = self._store.topics
+        begin = min(max(begin, topics.min_offset(queue)), topics.max_offset(queue))
         member = self._members.get(_name(consumer, queue.topic))
         if member is None:
             return None
-        slot = self.slot_or_new(consumer.group, queue, begin, consumer.peer.remote)
+        slot = self.slots.find_or_add(consumer.group, queue, begin, consumer.peer.remote)
         if slot is None:
             return None
         with self._lock:
@@ -144,62 +173,33 @@ class Seats:
             del self._grants[grant.group_queue]
         grant.release()
 
-    def slot(self, group: str, queue: MessageQueue) -> GroupQueueSlot | None:
-        """Return the store's slot of a group for a queue; None if it never had it, or there is no such queue."""
-        try:
-            return self._store.groups.find(stored_group(group), self._store.topics.slot(queue))
-        except LookupError:
-            return None
-
-    def slot_or_new(self, group: str, queue: MessageQueue, begin: int, client: Address) -> GroupQueueSlot | None:
-        """Return the store's slot of a group for a queue; a new one begins at offset ``begin``.
-
-        None if the client's address has used up its share of slots. Raises UnknownTopic, TableFull.
-        """
-        number = self._store.topics.slot(queue)
-        found = self._store.groups.find(stored_group(group), number)
-        if found is None and self._made.has_room(Kind.GROUP_QUEUE, client):
-            found = self._store.groups.find_or_add(stored_group(group), number, begin)
-        return found
-
     def has_owner(self, slot: GroupQueueSlot) -> bool:
         """Return whether a queue has an owner, in this process or another."""
         with self._lock:
-            return self._table.owner(slot) is not None
+            return self.table.owner(slot) is not None
 
     def counted(self, group: str, topic: str) -> tuple[MemberInfo, ...]:
         """Return the members among which local members allocate a topic's queues."""
         with self._lock:
-            return self._table.counted(stored_group(group), topic, LEASE_MS)
+            return self.table.counted(stored_group(group), topic, LEASE_MS)
 
     def local_ids(self, group: str) -> set[str]:
         """Return the client ids of the local members of a group, for any topic. The result may be 50 ms old."""
         with self._lock:
             if time.monotonic() > self._listed_at + _LIST_S:
-                self._list_local_ids()
+                self._listed_at = time.monotonic()
+                self._local_ids = {}
+                for seat in self.table.everybody(LEASE_MS):
+                    if seat.topic != HALF_TOPIC and not self.is_ours(seat):
+                        self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
             return self._local_ids.get(stored_group(group), set())
 
     def forget_local_ids(self) -> None:
         """Drop the cache of :meth:`local_ids`."""
         self._listed_at = -math.inf
 
-    def _list_local_ids(self) -> None:
-        self._listed_at = time.monotonic()
-        self._local_ids = {}
-        for seat in self._table.everybody(LEASE_MS):
-            if seat.topic != HALF_TOPIC and not self._is_ours(seat):
-                self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
-
     def is_ours(self, seat: MemberInfo) -> bool:
         """Return whether a seat is that of a remote member of this server."""
-        with self._lock:
-            return self._is_ours(seat)
-
-    def tell(self, *seats: MemberInfo) -> None:
-        """Wake local members, so that they look at once."""
-        self._table.tell(seats)
-
-    def _is_ours(self, seat: MemberInfo) -> bool:
         member = self._members.get((seat.group, seat.topic, seat.client_id))
         return member is not None and (member.slot, member.incarnation) == (seat.slot, seat.incarnation)
 
@@ -209,7 +209,7 @@ class Seats:
         for name in names:
             self._members.pop(name).leave()
         for name in names:
-            self._members[name] = self._table.join(*name, text)
+            self._members[name] = self.table.join(*name, text)
 
     def _beat(self) -> None:
         while not self._closing.is_set():
@@ -229,7 +229,7 @@ class Seats:
         with self._lock:
             for member in self._members.values():
                 member.beat()
-            self._table.watch_behind({member.slot for member in self._members.values()})
+            self.table.watch_behind({member.slot for member in self._members.values()})
         for number, grant in list(self._grants.items()):
             if not grant.renew(LEASE_MS):  # the event loop finds out at the next look
                 self._grants.pop(number, None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from rmqclient.broker.clients.member import Members, Producer
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.broker.producers.questions import Questions
 from rmqclient.broker.producers.recalls import Recalls
@@ -29,16 +30,6 @@ if TYPE_CHECKING:
     from rmqclient.broker.producers.replies import Replies
 
 
-class ConnectedProducers(Protocol):
-    """The connected producers. For the thread of the event loop."""
-
-    def producer_peers(self, group: str) -> Sequence[Peer]:
-        """Return the connections of a group of producers."""
-
-    def producer(self, client_id: str) -> Peer | None:
-        """Return the connection of a producer by its client id."""
-
-
 class Producing:
     """Answers requests of producers. ``later`` answers a request on a thread of the pool."""
 
@@ -47,7 +38,7 @@ class Producing:
         store: MessageStore,
         settings: ServeSettings,
         topics: Topics,
-        clients: ConnectedProducers,
+        producers: Members[Producer],
         groups: GroupSettings,
         later: Callable[[Handler, Request], None],
     ) -> None:
@@ -59,13 +50,13 @@ class Producing:
         def replies() -> Replies:
             from rmqclient.broker.producers.replies import Replies  # noqa: PLC0415 - few servers need it
 
-            return Replies(store, settings, checks, appends, self._flushes, clients.producer, later)
+            return Replies(store, settings, checks, appends, self._flushes, producers.newest_peer, later)
 
         self._make_replies = replies
         self._replies: Replies | None = None
         self._making = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._questions = Questions(store, clients.producer_peers)
+        self._questions = Questions(store, producers.open_peers)
         sending = Sending(
             settings, checks, retries, appends, self._flushes, store.config.max_body_bytes, self._expect_reply, later
         )

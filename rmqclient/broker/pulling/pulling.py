@@ -17,7 +17,7 @@ from rmqclient.broker.pulling.page_prefetch import PagePrefetch
 from rmqclient.broker.pulling.pending_subscriptions import PendingSubscriptions
 from rmqclient.broker.pulling.pull import COMMITS, Pull
 from rmqclient.broker.pulling.queue_reader import Look, LookStatus, QueueReader
-from rmqclient.broker.pulling.rules import Leases, Subscriptions
+from rmqclient.broker.pulling.rules import Commit, Leases, Subscriptions
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import Route, of_topic_and_group
 from rmqclient.broker.topics.topics import Topics
@@ -49,6 +49,7 @@ class Pulling:
         groups: GroupSettings,
         subscriptions: Subscriptions,
         leases: Leases,
+        commit: Commit,
         *,
         counters: Counters,
         most_held: int,
@@ -60,8 +61,8 @@ class Pulling:
         self._is_replica = store.is_replica
         self._checks = PullChecks(topics, groups, subscriptions)
         self._leases = leases
+        self._commit_offset = commit
         self.held = HeldPulls(store, self._reader, self, most_held)
-        leases.when_free(self.held.look_at)
         self._counters = counters
         self._prefetch = PagePrefetch(store)
         self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
@@ -181,7 +182,7 @@ class Pulling:
         fields = pull.request.fields
         if fields["sysFlag"] & COMMITS and fields["commitOffset"] >= 0:
             with suppress(UnknownTopic):
-                self._leases.commit(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])
+                self._commit_offset(pull.request.peer, pull.group, pull.queue, fields["commitOffset"])
 
 
 def _has_nothing_yet(look: Look, pull: Pull) -> bool:

@@ -17,6 +17,11 @@ class Subscriptions(Protocol):
         """Return a group's subscription to a topic; None if no member subscribes to it."""
 
 
+Commit = Callable[[Peer, str, MessageQueue, int], str]
+"""Sets the offset of a group in a queue; returns the refusal, or an empty text. Raises UnknownTopic, TableFull,
+StoreBusy."""
+
+
 class Leases(Protocol):
     """Owners of queues."""
 
@@ -28,12 +33,6 @@ class Leases(Protocol):
 
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
         """Count messages that a member of a group gets; ``size`` is the bytes of their records."""
-
-    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Set the group's offset; return the refusal, or an empty text. Raises UnknownTopic, TableFull, StoreBusy."""
-
-    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        """Call ``callback(group, queue)`` when a refused pull may be tried again."""
 
 
 class NoLeases:
@@ -47,10 +46,8 @@ class NoLeases:
     def count_delivered(self, group: str, queue: MessageQueue, messages: int, size: int) -> None:
         """Do nothing."""
 
-    def commit(self, peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
-        """Refuse: a replica gets offsets from its primary."""
-        del peer, group, queue, offset
-        return "this server takes no offsets"
 
-    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        """Do nothing: no pull is refused."""
+def no_commit(peer: Peer, group: str, queue: MessageQueue, offset: int) -> str:
+    """Refuse to set an offset: a replica gets offsets from its primary."""
+    del peer, group, queue, offset
+    return "this server takes no offsets"

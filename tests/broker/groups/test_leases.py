@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from rmqclient.broker.groups import lease as lease_of
-from rmqclient.broker.groups import leases as leases_of
+from rmqclient.broker.groups import transfers as transfers_of
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.remoting.bodies import ResetOffset, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -88,7 +88,7 @@ def test_the_member_that_has_a_queue_by_the_allocation_keeps_it_from_one_with_an
 def test_a_free_queue_that_nobody_else_wants_goes_to_a_member_with_another_strategy(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_of, "_RESERVED_S", 0.1)
+    monkeypatch.setattr(transfers_of, "_RESERVED_S", 0.1)
     house.member("one")
     second = house.member("two")
     assert not second.may_pull(0)
@@ -101,7 +101,7 @@ def test_a_connection_that_ends_frees_its_queues_at_once(house: House) -> None:
     second = house.member("two")
     fed(second)
     heard: list[tuple[str, MessageQueue]] = []
-    house.groups.leases.when_free(lambda *freed: heard.append(freed))
+    house.groups.transfers.when_free(lambda *freed: heard.append(freed))
     first.close()
     assert {(group, queue.queue_id) for group, queue in heard} == {(GROUP, queue_id) for queue_id in ALL}
     assert fed(second) == ALL

@@ -6,7 +6,7 @@ import pytest
 
 from rmqclient.broker.groups import fences as fences_of
 from rmqclient.broker.groups import lease as lease_of
-from rmqclient.broker.groups import leases as leases_of
+from rmqclient.broker.groups import locks as locks_of
 from rmqclient.store import MessageQueue
 from tests.broker.groups.house import GROUP, TOPIC, House
 
@@ -110,7 +110,7 @@ def test_a_queue_that_does_not_exist_is_not_locked_for_a_member(house: House) ->
 def test_a_member_that_does_not_give_a_lock_up_may_not_renew_it_for_ever(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases_of, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(locks_of, "PATIENCE_S", 0.0)
     first = house.member("one")
     first.lock(0, 1, 2, 3)
     second = house.member("two")

@@ -114,8 +114,8 @@ def test_the_groups_of_earlier_heartbeats_count_until_they_are_silent_or_left(ho
     assert produce(client, range(257, 258)).code == ResponseCode.SYSTEM_ERROR
     # And when the others are silent, there is room for as many
     clients = house.groups.clients
-    for group in clients.producer_groups():
-        clients.producers(group)[0].beat_at -= SILENCE_S + 1
+    for group in clients.producers.groups():
+        clients.producers.of(group)[0].beat_at -= SILENCE_S + 1
     clients.end_silent()
     assert produce(client, range(300, 556)).code == 0
 
@@ -158,7 +158,7 @@ def test_a_member_that_left_is_back_with_its_next_heartbeat(house: House) -> Non
 
 def test_a_client_that_is_silent_for_two_minutes_is_out(house: House) -> None:
     first, second = house.member("one"), house.member("two")
-    for member in house.groups.clients.consumers(GROUP):
+    for member in house.groups.clients.consumers.of(GROUP):
         member.beat_at -= SILENCE_S + 1
     first.beat()
     house.groups.clients.end_silent()
@@ -171,10 +171,10 @@ def test_a_heartbeat_that_is_repeated_keeps_no_group_that_it_does_not_name(house
     client = house.member("one")
     clients = house.groups.clients
     produce(client, range(1))
-    clients.consumers(GROUP)[0].beat_at -= SILENCE_S + 1
+    clients.consumers.of(GROUP)[0].beat_at -= SILENCE_S + 1
     produce(client, range(1))
     clients.end_silent()
-    assert (clients.consumer_groups(), clients.producer_groups()) == ([], ["makers-0"])
+    assert (clients.consumers.groups(), clients.producers.groups()) == ([], ["makers-0"])
 
 
 def test_a_member_that_takes_another_topic_is_told_of(house: House) -> None:
@@ -209,10 +209,10 @@ def test_a_cpp_client_sends_numbers_and_an_empty_group(house: House) -> None:
     wanted = house.groups.clients.subscription(GROUP, TOPIC)
     assert wanted is not None
     assert (wanted.tags, wanted.codes, wanted.version) == (("a", "b"), (97, 98), 1_700_000_000_000)
-    assert house.groups.clients.consumer_groups() == [GROUP]
-    assert house.groups.clients.producer_groups() == []
+    assert house.groups.clients.consumers.groups() == [GROUP]
+    assert house.groups.clients.producers.groups() == []
     client.ask(RequestCode.UNREGISTER_CLIENT, clientID=client.client_id, producerGroup="", consumerGroup="")
-    assert house.groups.clients.consumer_groups() == [GROUP]
+    assert house.groups.clients.consumers.groups() == [GROUP]
 
 
 def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> None:
@@ -220,9 +220,10 @@ def test_a_producer_is_found_by_its_group_and_by_its_client(house: House) -> Non
     body = {"clientID": "sender", "producerDataSet": [{"groupName": "P"}, {"groupName": "CLIENT_INNER_PRODUCER"}]}
     client.ask(RequestCode.HEART_BEAT, json.dumps(body).encode())
     clients = house.groups.clients
-    assert (clients.producer_peers("P"), clients.producer("sender")) == ([client], client)
+    assert (clients.producers.open_peers("P"), clients.producers.newest_peer("sender")) == ([client], client)
     client.close()
-    assert (clients.producer_peers("P"), clients.producer("sender"), clients.producer_groups()) == ([], None, [])
+    assert (clients.producers.open_peers("P"), clients.producers.newest_peer("sender")) == ([], None)
+    assert clients.producers.groups() == []
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ def test_a_heartbeat_beyond_the_limits_is_refused_and_makes_nothing(
     answer = client.ask(RequestCode.HEART_BEAT, json.dumps({"clientID": "one", **change}).encode())
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert said in (answer.remark or "")
-    assert house.groups.clients.consumer_groups() == []
+    assert house.groups.clients.consumers.groups() == []
 
 
 def test_two_connections_with_one_client_id_are_one_id_and_the_first_is_fed(house: House) -> None:

@@ -64,7 +64,7 @@ class Rules:
         self.is_lease_held = True
         self.committed: list[int] = []
         self.feeds_from = -(10**6)
-        self._listening: list[Callable[[str, MessageQueue], None]] = []
+        self.when_free: Callable[[str, MessageQueue], None] = lambda *_: None
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         del group
@@ -82,14 +82,10 @@ class Rules:
         self.committed.append(offset)
         return ""
 
-    def when_free(self, callback: Callable[[str, MessageQueue], None]) -> None:
-        self._listening.append(callback)
-
     def free(self) -> None:
         """Let the client have its queue."""
         self.is_lease_held = True
-        for callback in self._listening:
-            callback(GROUP, QUEUE)
+        self.when_free(GROUP, QUEUE)
 
 
 class PullRoom:
@@ -100,9 +96,11 @@ class PullRoom:
         self.rules = Rules()
         self.groups = GroupSettings(store.root)
         self.topics = Topics(store, ServeSettings(store.root))
+        rules = self.rules
         self.room = Pulling(
-            store, self.topics, self.groups, self.rules, self.rules, counters=Counters(), most_held=1_000
+            store, self.topics, self.groups, rules, rules, rules.commit, counters=Counters(), most_held=1_000
         )
+        rules.when_free = self.room.held.look_at
         self.appender = appender_of(store)
         self._opaques = count(1)
 

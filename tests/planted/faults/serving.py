@@ -62,7 +62,7 @@ FAULTS = [
     ),
     Fault(
         name="a commit in a queue that is kept for a client is a seek",
-        file="rmqclient/broker/groups/leases.py",
+        file="rmqclient/broker/groups/offsets.py",
         old="        if slot.fence_left_ns:\n",
         new="        if False:\n",
         tests=FENCES,
