@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.remoting.table.page import page
+from rmqclient.remoting.page import page
 
 REPOSITORY = Path(__file__).parents[2]
 
 
 def test_the_page_in_the_documentation_is_the_one_that_the_table_makes() -> None:
     shown = (REPOSITORY / "docs" / "remoting.md").read_text(encoding="utf-8")
-    assert shown == page(), "run python -m rmqclient.remoting.table > docs/remoting.md"
+    assert shown == page(), "run python -m rmqclient.remoting.page > docs/remoting.md"
 
 
 def test_the_module_prints_the_page() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "rmqclient.remoting.table"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "rmqclient.remoting.page"], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert printed.stdout == page()
 

@@ -10,8 +10,7 @@ import pytest
 from rmqclient.remoting.codes import Language
 from rmqclient.remoting.errors import FrameError, HeaderError
 from rmqclient.remoting.frame import Frame, FrameReader, encode
-from rmqclient.remoting.table import RequestCode, request, request_fields, response, response_fields
-from rmqclient.remoting.table.requests import REQUESTS
+from rmqclient.remoting.table import REQUESTS, RequestCode, request, request_fields, response, response_fields
 from tests.remoting.recordings import BUNDLES, RecordedFrame, recorded_damage, recorded_frames
 
 OF_HOOKS = {"ReqT", "AccessKey", "Signature", "OnsChannel"}

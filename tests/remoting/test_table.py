@@ -12,8 +12,15 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.declarations.fields import Header
 from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import Frame, FrameReader, Serialization, encode
-from rmqclient.remoting.table import request, request_fields, response, response_field, response_fields
-from rmqclient.remoting.table.requests import REQUESTS, SECTIONS
+from rmqclient.remoting.table import (
+    REQUESTS,
+    SECTIONS,
+    request,
+    request_fields,
+    response,
+    response_field,
+    response_fields,
+)
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "s": st.text(st.characters(exclude_categories=["Cs"]), max_size=10),

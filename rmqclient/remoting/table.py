@@ -1,16 +1,49 @@
-"""Headers: conversion between typed values and frames, by the table."""
+"""The table of all requests: encodes and decodes headers by one declaration for each request.
+
+::
+
+    request(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)      a frame; checks names, types, required fields
+    response_fields(RequestCode.GET_MAX_OFFSET, answer)["offset"]       an int
+    request_fields(frame), response(frame, offset=7)                    the same for the side that answers
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from rmqclient.remoting.codes import RequestCode, ResponseCode
+from rmqclient.remoting.declarations import access, administration, groups, name_server, pop, reading, sending
 from rmqclient.remoting.declarations.declaration import Request
 from rmqclient.remoting.declarations.fields import Header
 from rmqclient.remoting.errors import HeaderError
 from rmqclient.remoting.frame import RESPONSE, Frame
-from rmqclient.remoting.table.requests import REQUESTS
+
+__all__ = [
+    "REQUESTS",
+    "SECTIONS",
+    "RequestCode",
+    "ResponseCode",
+    "request",
+    "request_fields",
+    "response",
+    "response_field",
+    "response_fields",
+    "wire_names",
+]
+
+SECTIONS: Final[dict[str, tuple[Request, ...]]] = {
+    "Name server": name_server.REQUESTS,
+    "Sending": sending.REQUESTS,
+    "Reading and offsets": reading.REQUESTS,
+    "Groups": groups.REQUESTS,
+    "Administration": administration.REQUESTS,
+    "Access": access.REQUESTS,
+    "POP": pop.REQUESTS,
+}
+"""The requests in the order of the documentation."""
+
+REQUESTS: Final[dict[int, Request]] = {each.code.value: each for section in SECTIONS.values() for each in section}
 
 
 def request(code: RequestCode, /, body: bytes = b"", **fields: object) -> Frame:

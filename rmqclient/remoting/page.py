@@ -1,19 +1,20 @@
-"""The table as a page of Markdown, for people."""
+"""Page: the table of requests as Markdown. ``python -m rmqclient.remoting.page`` prints ``docs/remoting.md``."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.declarations.declaration import COMMON, Direction, Request
 from rmqclient.remoting.declarations.fields import TYPES, Field, fields_of
 from rmqclient.remoting.errors import ERRORS
-from rmqclient.remoting.table.requests import SECTIONS
+from rmqclient.remoting.table import SECTIONS
 
 _TOP = """\
 # Requests of the protocol
 
-`python -m rmqclient.remoting.table` prints this page from `remoting/declarations/`. Headers are written, read and
+`python -m rmqclient.remoting.page` prints this page from `remoting/declarations/`. Headers are written, read and
 checked by the same declarations. `remoting/frame.py` shows the bytes around them.
 
 `e`=`queueId`! i is a field with its short name, which then stands on the wire, its name, a mark, and the letter of its
@@ -74,3 +75,7 @@ def _shown(fields: tuple[Field, ...]) -> str:
 def _field(field: Field) -> str:
     short = "" if field.wire_name == field.name else f"`{field.wire_name}`="
     return f"{short}`{field.name}`{'!' if field.is_required else ''} {field.type.letter}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
