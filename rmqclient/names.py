@@ -39,6 +39,9 @@ OUTBOX_GROUP = "rmq-outbox"
 COMMAND_GROUP = "rmq-cli"
 """Groups of producers for which the application names none: ``rmq-`` and the sender."""
 
+_SYSTEM_TOPICS = (SCHEDULE_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC", "rmq_sys_", "RMQ_SYS_", STEPS_PREFIX)
+"""How their names begin [TopicValidator]; ours are the results of durable steps."""
+
 _NAME = re.compile(rf"[%a-zA-Z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 _SHOWN_CHARACTERS = 60
 
@@ -151,3 +154,18 @@ def group_and_member(name: str) -> tuple[str, str | None]:
     """Return the group and the member that the name of a group of offsets stands for; None if not broadcast."""
     group, separator, member = name.partition(MEMBER_SEPARATOR)
     return group, member if separator else None
+
+
+def is_of_application(topic: str) -> bool:
+    """Return whether applications send to a topic: it is none of the library's own."""
+    return not is_system(topic) and not has_copies(topic)
+
+
+def is_system(topic: str) -> bool:
+    """Return whether a topic serves delays, transactions, traces or durable steps."""
+    return topic.startswith(_SYSTEM_TOPICS)
+
+
+def has_copies(topic: str) -> bool:
+    """Return whether a topic has the retries or the dead letters of a group."""
+    return topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))

@@ -12,8 +12,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
-from rmqclient.metrics.topics import is_of_application
-from rmqclient.names import DEAD_LETTER_PREFIX, group_and_member
+from rmqclient.names import DEAD_LETTER_PREFIX, group_and_member, is_of_application
 from rmqclient.opening import open_local_store
 from rmqclient.place import scheme_of, shown
 from rmqclient.store.errors import StoreInUse

@@ -11,7 +11,7 @@
 A sampler opens no store: it maps the runtime file for reading, takes no lock and changes nothing.
 
 For Prometheus, ``families`` declares every metric, ``readings`` makes them of a sample, ``source`` reads them again and
-again, and ``retried`` keeps one counter from falling meanwhile; ``text``, ``listener`` and ``collector`` show them.
+again; ``text``, ``listener`` and ``collector`` show them.
 ``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; a sample is an
 :class:`~rmqclient.store.observe.observation.Observation`, and :mod:`rmqclient.store.observe.summary` tells of it how
 each group stands.

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.metrics.families import BARE_NAMES, METRICS, NODE_LABELS, OF_CLUSTERS, PER_QUEUE, Family, Metric
-from rmqclient.metrics.retried import Retried
-from rmqclient.metrics.topics import has_copies, is_of_application, is_system
 from rmqclient.metrics.totals import GroupTotals, by_group, by_topic
-from rmqclient.names import RETRY_PREFIX, group_and_member
+from rmqclient.names import RETRY_PREFIX, group_and_member, has_copies, is_of_application, is_system
 from rmqclient.store import WorkerState, WorkerStatus
 from rmqclient.store.observe import states
 from rmqclient.store.observe.observation import Observation
@@ -38,6 +36,26 @@ class Shown:
 
 
 USUAL: Final = Shown()
+
+
+class Retried:
+    """The attempts that another one follows, as a counter that falls only with the store's own. For one thread.
+
+    They are the failed attempts without the dead letters. A dead letter has failed before it is counted as one, so a
+    look between the two finds one too many: what was shown of each group and topic is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def shown(self, group: str, topic: str, totals: GroupTotals) -> int:
+        """Return what to show now: no less than before, unless the store has begun to count anew."""
+        failed_before, shown_before = self._shown.get((group, topic), (0, 0))
+        retried = max(0, totals.failed - totals.dead_lettered)
+        if totals.failed >= failed_before:
+            retried = max(retried, shown_before)
+        self._shown[group, topic] = totals.failed, retried
+        return retried
 
 
 def readings(sample: Observation, root: Path, shown: Shown, retried: Retried) -> list[Family]:

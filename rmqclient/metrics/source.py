@@ -7,8 +7,7 @@ from pathlib import Path
 
 from rmqclient.admin.workers import workers_of_cluster
 from rmqclient.metrics.families import Family
-from rmqclient.metrics.readings import USUAL, Shown, readings, readings_of_workers
-from rmqclient.metrics.retried import Retried
+from rmqclient.metrics.readings import USUAL, Retried, Shown, readings, readings_of_workers
 from rmqclient.place import scheme_of, shown
 from rmqclient.store.closing import Closing
 from rmqclient.store.observe.sampler import Sampler

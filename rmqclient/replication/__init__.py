@@ -16,7 +16,6 @@ module                    purpose
 ``primary_client/``       topics, groups, offsets and delay levels, from the primary's broker
 ``status``                the follower's last observations, in a file for other processes
 ``promotion``             makes a replica a primary, and reports what it lacks
-``addresses``             ``HOST:PORT``
 ========================  ========================================================================================
 
 The store ensures that a replica takes no other messages: :mod:`rmqclient.store.recovery.replica`.

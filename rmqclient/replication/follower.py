@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from rmqclient.errors import BrokerUnreachable, FrameError, QueueError, RecordsDamaged, RemotingError, StoreBusy
-from rmqclient.replication.addresses import split
 from rmqclient.replication.frames import OURS, SILENCE_S, STOCK, Wire
 from rmqclient.replication.handshake import Hello, greet, hello_of
 from rmqclient.replication.joining import Joining, check_lineage
-from rmqclient.replication.primary_client.broker_client import BrokerClient, LogShape
+from rmqclient.replication.primary_client.broker_client import BrokerClient, LogShape, split
 from rmqclient.replication.primary_client.settings_of_primary import SettingsOfPrimary
 from rmqclient.replication.receiving import Ack, Receiving
 from rmqclient.replication.sender import Sender

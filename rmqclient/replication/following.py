@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from rmqclient.replication.addresses import broker_beside, split
 from rmqclient.replication.follower import Follower
-from rmqclient.replication.primary_client.broker_client import BrokerClient
+from rmqclient.replication.primary_client.broker_client import BrokerClient, broker_beside, split
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, StoreConfig, clock, layout, open_store
 from rmqclient.store.recovery.replica import become_replica

@@ -27,7 +27,7 @@ def rows_of(before: Observation, now: Observation, letters: Mapping[str, int], h
     Rates are per second between them; 0 if they are the same.
     """
     from rmqclient.metrics import topic_rates
-    from rmqclient.metrics.topics import is_of_application
+    from rmqclient.names import is_of_application
 
     arrived = {topic: rates["messages_in"] for topic, rates in topic_rates(before, now).items()}
     groups = _groups(before, now, arrived, letters, hung_after_s)

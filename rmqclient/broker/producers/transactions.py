@@ -13,7 +13,7 @@ from rmqclient.broker.producers.questions import Questions
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import ADMINISTRATOR, ASKED_BY_HANDLER, Route
 from rmqclient.broker.sending.flushes import Flushes
-from rmqclient.broker.sending.records import record_at
+from rmqclient.broker.sending.retries import record_at
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError

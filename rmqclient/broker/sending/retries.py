@@ -18,7 +18,6 @@ from rmqclient.broker.sending.appends import Appends
 from rmqclient.broker.sending.flushes import Flushes
 from rmqclient.broker.sending.hosts import offset_id
 from rmqclient.broker.sending.incoming import ORIGINS, Incoming
-from rmqclient.broker.sending.records import record_at
 from rmqclient.broker.sending.waits import NO_WAIT, Wait
 from rmqclient.broker.stored_names import is_group, stored_group
 from rmqclient.broker.topics.system_topics import topic_of
@@ -32,7 +31,14 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
 from rmqclient.store.bodies import open_body
-from rmqclient.store.errors import BodyUnreadable, NotInstalled, PropertiesTooLarge
+from rmqclient.store.errors import (
+    BodyUnreadable,
+    MessageExpired,
+    NotInstalled,
+    PropertiesTooLarge,
+    StoreCorrupt,
+    UnknownTopic,
+)
 
 _FIRST_WITH_MOST: Final = 121
 """Number of the first version whose clients send the limit of attempts. [V3_4_9]"""
@@ -193,3 +199,21 @@ def _of_return(request: Request) -> Iterator[Need]:
     if topic := request.fields.get("originTopic"):
         yield need_of_topic(topic, PUB)
     yield need_of_group(request.fields["group"])
+
+
+def record_at(store: MessageStore, commit_log_offset: int) -> ReceivedMessage | None:
+    """Return the message at a log offset; None if no message begins there, or if it was removed or is damaged.
+
+    The offset comes from a client, and a body may contain bytes that look like a record. So the entry in the message's
+    queue must have this offset.
+    """
+    if not store.state.min_offset <= commit_log_offset < store.state.published_to:
+        return None
+    try:
+        found = store.messages.read(commit_log_offset)
+        queue = MessageQueue(found.topic, found.queue_id)
+        store.topics.slot(queue)
+        entry = store.consume_queues[queue].entry_or_none(found.queue_offset)
+    except (MessageExpired, StoreCorrupt, UnknownTopic, FileNotFoundError):
+        return None
+    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqclient.metrics import FOR_GOOD, DeadLetterCount, Observation, Sampler, group_rates, topic_rates
-from rmqclient.metrics.topics import is_of_application
+from rmqclient.names import is_of_application
 from rmqclient.store.observe.summary import Group, groups_of
 
 _GROUPS_KEPT = 100

@@ -19,7 +19,7 @@ from rmqclient.dashboard.looking.search import LOOKED_AT_MOST, Found, Search, Wr
 from rmqclient.errors import UnknownTopic
 from rmqclient.failures.failure import HISTORY
 from rmqclient.message import ReceivedMessage
-from rmqclient.metrics.topics import is_of_application
+from rmqclient.names import is_of_application
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, StoreFull
 

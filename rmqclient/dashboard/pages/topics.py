@@ -10,7 +10,7 @@ from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import asked
 from rmqclient.dashboard.looking.bodies import brief
 from rmqclient.dashboard.looking.search import Search, search
-from rmqclient.metrics.topics import is_of_application
+from rmqclient.names import is_of_application
 from rmqclient.store.observe.summary import group_of, state_of
 
 _LAST_SHOWN = 50

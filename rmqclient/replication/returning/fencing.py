@@ -15,8 +15,8 @@ from typing import Final
 import orjson
 
 from rmqclient.errors import FrameError, QueueError
-from rmqclient.replication.addresses import split
 from rmqclient.replication.handshake import Hello, Wants, encode, greet, hello_of, read_hello, receiver
+from rmqclient.replication.primary_client.broker_client import split
 from rmqclient.store import MessageStore
 from rmqclient.store.settings import document
 from rmqclient.store.settings.lineage import read_lineage

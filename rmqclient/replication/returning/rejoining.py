@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from rmqclient.errors import ConfigMismatch, LogsDiffer, StoreUnusable
-from rmqclient.replication.addresses import broker_beside, split
 from rmqclient.replication.frames import OURS, SILENCE_S
 from rmqclient.replication.handshake import PRIMARY, Hello, Wants, greet, hello_of
+from rmqclient.replication.primary_client.broker_client import broker_beside, split
 from rmqclient.replication.status import Seen, write_seen
 from rmqclient.store import MessageQueue, MessageStore, clock, open_store
 from rmqclient.store.log import commit_log
