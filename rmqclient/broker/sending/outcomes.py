@@ -28,20 +28,17 @@ from rmqclient.store.errors import (
     UnknownTopic,
 )
 
+_NOT_AVAILABLE: Final = (
+    DiskFailed, LimitReached, ReadOnlyReplica, ReplicaUnavailable, StoreClosed, StoreFull, StorePoisoned, TableFull,
+)  # fmt: skip
+
 _CODES: Final[dict[type[QueueError], tuple[ResponseCode, str]]] = {
     MessageRejected: (
         ResponseCode.MESSAGE_ILLEGAL,
         "the message is illegal, maybe msg body or properties length not matched. ",
     ),
     StoreBusy: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while: "),
-    StoreFull: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    TableFull: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    StorePoisoned: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    LimitReached: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    DiskFailed: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    ReadOnlyReplica: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    ReplicaUnavailable: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
-    StoreClosed: (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. "),
+    **dict.fromkeys(_NOT_AVAILABLE, (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now. ")),
     UnknownTopic: (ResponseCode.TOPIC_NOT_EXIST, ""),
     InvalidName: (ResponseCode.SYSTEM_ERROR, ""),
 }

@@ -17,6 +17,7 @@ from rmqclient.broker.sending.incoming import IS_TRACED, KEPT_FLAGS, REGION, add
 from rmqclient.broker.sending.topic_checks import TopicChecks
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import RESPONSE, Frame
+from rmqclient.remoting.table import REQUESTS
 
 _UNUSUAL: Final = re.compile(
     "(?:^|\x02)"
@@ -29,7 +30,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 class _Names(NamedTuple):
-    """The names of a request's fields."""
+    """The names of a request's fields on the wire."""
 
     group: str
     topic: str
@@ -44,22 +45,18 @@ class _Names(NamedTuple):
     batch: str
 
 
-_NAMES: Final[dict[int, _Names]] = {
-    RequestCode.SEND_MESSAGE_V2: _Names("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "m"),
-    RequestCode.SEND_MESSAGE: _Names(
-        "producerGroup",
-        "topic",
-        "defaultTopic",
-        "defaultTopicQueueNums",
-        "queueId",
-        "sysFlag",
-        "bornTimestamp",
-        "flag",
-        "properties",
-        "reconsumeTimes",
-        "batch",
-    ),
-}
+_LONG_NAMES: Final = (
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp", "flag",
+    "properties", "reconsumeTimes", "batch",
+)  # fmt: skip
+
+
+def _names_of(code: int) -> _Names:
+    names = {field.name: field.wire_name for field in REQUESTS[code].own.fields}
+    return _Names(*(names[name] for name in _LONG_NAMES))
+
+
+_NAMES: Final = {code.value: _names_of(code) for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_MESSAGE)}
 
 
 class PlainSends:

@@ -23,9 +23,6 @@ from typing import Any, Final
 
 from rmqclient.remoting.errors import HeaderError
 
-_INT32: Final = range(-(2**31), 2**31)
-_INT64: Final = range(-(2**63), 2**63)
-
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
@@ -137,40 +134,33 @@ def _string(value: Any) -> str:
     return str(value)
 
 
-def _int32(value: Any) -> str:
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT32:
-        raise ValueError(f"a whole number from {_INT32[0]} to {_INT32[-1]} is expected")
-    return str(int(value))
-
-
-def _int64(value: Any) -> str:
-    if not isinstance(value, int) or isinstance(value, bool) or value not in _INT64:
-        raise ValueError(f"a whole number from {_INT64[0]} to {_INT64[-1]} is expected")
-    return str(int(value))
-
-
 def _boolean(value: Any) -> str:
     if not isinstance(value, bool):
         raise ValueError("True or False is expected")  # noqa: TRY004 - the caller names the field
     return "true" if value else "false"
 
 
-def _read_int32(text: str) -> int:
-    value = int(text)
-    if value not in _INT32:
-        raise ValueError(f"a whole number from {_INT32[0]} to {_INT32[-1]} is expected")
-    return value
-
-
-def _read_int64(text: str) -> int:
-    value = int(text)
-    if value not in _INT64:
-        raise ValueError(f"a whole number from {_INT64[0]} to {_INT64[-1]} is expected")
-    return value
-
-
 def _read_boolean(text: str) -> bool:
     return text.lower() == "true"
+
+
+def _whole(letter: str, name: str, bits: int) -> FieldType:
+    """Return the type of whole numbers of so many bits, with a sign."""
+    numbers = range(-(2 ** (bits - 1)), 2 ** (bits - 1))
+    error = f"a whole number from {numbers[0]} to {numbers[-1]} is expected"
+
+    def write(value: Any) -> str:
+        if not isinstance(value, int) or isinstance(value, bool) or value not in numbers:
+            raise ValueError(error)
+        return str(int(value))
+
+    def read(text: str) -> int:
+        value = int(text)
+        if value not in numbers:
+            raise ValueError(error)
+        return value
+
+    return FieldType(letter, name, write, read)
 
 
 STRING: Final = FieldType("s", "string", _string, str)
@@ -178,8 +168,8 @@ TYPES: Final = {
     kind.letter: kind
     for kind in (
         STRING,
-        FieldType("i", "int32", _int32, _read_int32),
-        FieldType("l", "int64", _int64, _read_int64),
+        _whole("i", "int32", 32),
+        _whole("l", "int64", 64),
         FieldType("b", "boolean", _boolean, _read_boolean),
     )
 }
