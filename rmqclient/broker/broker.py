@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from rmqclient.broker.administration.rates import Rates
 from rmqclient.broker.clients.awaited import Awaited
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.membership import MembershipRoom
 from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.made import Made
@@ -58,6 +59,7 @@ class Broker:
             made,
             read_only=settings.read_only,
         )
+        self._membership = MembershipRoom(self.groups, self.topics, self.group_settings, self.counters)
         self.producing = Producing(
             store, settings, self.topics, self.groups.clients.producers, self.group_settings, self.answer_later
         )
@@ -83,6 +85,7 @@ class Broker:
         rooms: Sequence[Room] = (
             NameServer(self.topics, settings, awaited.note, is_replica=store.is_replica),
             KvSettings(settings.root, read_only=settings.read_only),
+            self._membership,
             self.groups,
             self.producing,
             self._pulling,
@@ -96,10 +99,6 @@ class Broker:
         self._pool = ThreadPoolExecutor(_SLOW_THREADS, "rmq-serve")
         self.quick = QuickSends(store, self.topics, settings)
         """Answers plain sends in the kernel, before their frames are parsed."""
-
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Use this loop for the broker's own activities."""
-        self.producing.begin(loop)
 
     def answer(self, request: Request) -> Frame | None:
         """Return the answer to a request; None when it comes later, or never."""
@@ -152,6 +151,7 @@ class Broker:
         self._pulling.close()
         self.producing.close()
         self._rates.close()
+        self._membership.close()
         self.groups.close()
         self.group_settings.close()
 

@@ -184,7 +184,7 @@ class Server:
         self._opened = Opened(settings.limits, broker.counters)
         self._answering = answering
         is_guarded = answering != broker.answer  # guards must see every request
-        self._quick: Quick | None = None if is_guarded or not broker.quick.is_enabled else broker.quick.take
+        self._quick: Quick | None = None if is_guarded or not broker.quick.sends.is_enabled else broker.quick.take
 
     @property
     def is_replaced(self) -> bool:
@@ -210,7 +210,7 @@ class Server:
 
     async def _serve(self, tell: Callable[[str], None]) -> None:
         signalled, signalled_again = _signals()
-        self._broker.begin(asyncio.get_running_loop())
+        self._broker.producing.begin(asyncio.get_running_loop())
         if self._settings.die_with_parent:
             when_parent_ends(signalled.set)
         listener = Listener(self._opened, self._make, self._tls)

@@ -96,7 +96,7 @@ class Asking:
 
 
 async def _begin(broker: Broker) -> None:
-    broker.begin(asyncio.get_running_loop())
+    broker.producing.begin(asyncio.get_running_loop())
 
 
 @contextmanager

@@ -16,11 +16,10 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 from rmqclient.broker.clients import heartbeats
-from rmqclient.broker.clients.clients import Clients
 from rmqclient.broker.group_settings import GroupSettings
+from rmqclient.broker.groups.room import GroupsRoom
 from rmqclient.broker.limits.counters import Counters, Refusal
 from rmqclient.broker.request import Request
 from rmqclient.broker.routes import NOTHING, SUB, Need, Route, need_of_group, need_of_topic, of_group
@@ -37,31 +36,12 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 
-class Groups(Protocol):
-    """The groups of remote members."""
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether members take neither a seat nor a queue."""
-
-    def start(self) -> None:
-        """Begin to look for changes, on the running loop; a later call does nothing."""
-
-    def ids(self, group: str) -> tuple[str, ...]:
-        """Return the client ids of a group, local and remote, as Java sorts them."""
-
-    def announce(self, group: str, *, anyway: bool = False) -> None:
-        """Tell the members of a group that it has changed."""
-
-
 class MembershipRoom:
     """Takes heartbeats. Except for :meth:`close`, for the thread of the event loop."""
 
-    def __init__(
-        self, groups: Groups, clients: Clients, topics: Topics, settings: GroupSettings, counters: Counters
-    ) -> None:
+    def __init__(self, groups: GroupsRoom, topics: Topics, settings: GroupSettings, counters: Counters) -> None:
         self._groups = groups
-        self._clients = clients
+        self._clients = groups.clients
         self._topics = topics
         self._settings = settings
         self._counters = counters

@@ -16,7 +16,6 @@ from rmqclient.broker.groups.allocation import Allocations
 from rmqclient.broker.groups.fences import Fences
 from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.groups.locks import LocksRoom
-from rmqclient.broker.groups.membership import MembershipRoom
 from rmqclient.broker.groups.offsets import Commits, OffsetsRoom, StartOffsets
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.transfers import Transfers
@@ -66,10 +65,9 @@ class GroupsRoom:
         self.transfers = Transfers(self._allocations, fences)
         self.leases = Leases(store, self._seats, self.clients, fences, self.transfers, broker_name)
         self.commits = Commits(store, self._seats, self.clients, self.leases, fences, settings, counters)
-        self._membership = MembershipRoom(self, self.clients, topics, settings, counters)
         self._locks = LocksRoom(store, self.clients, self.leases, fences, broker_name, read_only=read_only)
         offsets = OffsetsRoom(store, self.clients, self.commits, self._start_offsets)
-        self._rooms: tuple[Room, ...] = (self._membership, self._locks, offsets)
+        self._rooms: tuple[Room, ...] = (self._locks, offsets)
         self._topics_of: dict[Consumer, set[str]] = {}
         self._unseated: set[Consumer] = set()
         self._announced: dict[str, tuple[object, ...]] = {}
@@ -78,14 +76,13 @@ class GroupsRoom:
         self._looked_for_silence_at = time.monotonic()
 
     def routes(self) -> Iterable[Route]:
-        """Declare the requests of members."""
+        """Declare the requests for locks and about offsets."""
         for room in self._rooms:
             yield from room.routes()
 
     def close(self) -> None:
         """Release every seat and queue. Call it after the last request."""
         self._loop = None
-        self._membership.close()
         self._seats.close()
 
     def ids(self, group: str) -> tuple[str, ...]:

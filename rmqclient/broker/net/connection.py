@@ -52,7 +52,6 @@ class Connection(asyncio.BufferedProtocol):
         "_closed",
         "_flight",
         "_half_since",
-        "_has_begun",
         "_has_taken",
         "_is_paused",
         "_is_quiet",
@@ -64,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unsent",
         "_waiting",
+        "has_begun",
         "local",
         "remote",
     )
@@ -94,7 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self._half_since: float | None = None
         self._unsent = 0
         self._waiting: deque[Request] | None = None  # until the client has read earlier answers
-        self._has_begun = False
+        self.has_begun = False
+        """Whether the connection was ever made; it may have ended."""
         self.remote = remote
         self.local = _NOBODY
 
@@ -102,11 +103,6 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Whether frames can be sent to the client."""
         return self._transport is not None and not self._transport.is_closing()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the connection was ever made; it may have ended."""
-        return self._has_begun
 
     @property
     def is_idle(self) -> bool:
@@ -117,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note both addresses. ``remote`` is given, because a reset socket has no peer name any more."""
-        self._has_begun = True
+        self.has_begun = True
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._opened.limits.unsent_bytes_paused)
         name = transport.get_extra_info("sockname")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, MessageStore
@@ -26,10 +26,10 @@ class Arrivals:
     """
 
     def __init__(self, store: MessageStore, look: Callable[[], None]) -> None:
-        self._bell = store.arrival_bell()
+        self.bell = store.arrival_bell()
         self._look = look
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heard = self._bell.heard()
+        self._heard = self.bell.heard()
         self._is_called = False
         self._wanted = threading.Event()
         self._closed = False
@@ -42,13 +42,9 @@ class Arrivals:
         self._loop = asyncio.get_running_loop()
         self._wanted.set()
         with suppress(UnknownTopic):  # made later: the next look arms it
-            self._bell.arm(queue)
-            return self._bell.look(queue)
+            self.bell.arm(queue)
+            return self.bell.look(queue)
         return NOT_SEEN
-
-    def news(self, seen: Mapping[MessageQueue, Seen]) -> list[MessageQueue]:
-        """Return the queues whose state differs from what :meth:`arm` returned."""
-        return self._bell.news(seen)
 
     def rest(self) -> None:
         """Let the thread sleep until the next :meth:`arm`, because no pull waits."""
@@ -58,15 +54,15 @@ class Arrivals:
         """End the thread, and wait for its end. For any thread."""
         self._closed = True
         self._wanted.set()
-        self._bell.ring()
+        self.bell.ring()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while not self._closed:
             self._wanted.wait()
-            self._bell.wait(self._heard, LONGEST_SLEEP_S)
-            self._heard = self._bell.heard()
+            self.bell.wait(self._heard, LONGEST_SLEEP_S)
+            self._heard = self.bell.heard()
             if not self._is_called and self._loop is not None:
                 self._is_called = True
                 with suppress(RuntimeError):  # the loop has ended

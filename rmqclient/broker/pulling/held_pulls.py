@@ -7,8 +7,9 @@ that does not match moves the pull's offset and leaves it waiting.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from rmqclient.broker.pulling.arrivals import Arrivals
 from rmqclient.broker.pulling.pull import Pull
@@ -35,22 +36,24 @@ _ASK_AGAIN_S: Final = 0.2
 """Seconds between two checks whether a pull's client may have the queue now."""
 
 
-class Looking(Protocol):
-    """Reads the queue of a pull."""
-
-    def look_again(self, pull: Pull) -> Frame | None:
-        """Return the answer to a held pull; None, after moving its offset, if it must wait longer."""
-
-    def give_up(self, pull: Pull) -> Frame:
-        """Return the answer to a pull that timed out."""
-
-
 class HeldPulls:
-    """The held pulls of all connections. For the thread of the loop; ``arrivals`` is closed at the end."""
+    """The held pulls of all connections. For the thread of the loop; ``arrivals`` is closed at the end.
 
-    def __init__(self, store: MessageStore, reader: QueueReader, looking: Looking, most: int) -> None:
+    ``look_again`` returns the answer to a held pull; None, after moving its position, if it must wait longer.
+    ``give_up`` returns the answer to one that timed out.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        reader: QueueReader,
+        look_again: Callable[[Pull], Frame | None],
+        give_up: Callable[[Pull], Frame],
+        most: int,
+    ) -> None:
         self._reader = reader
-        self._looking = looking
+        self._look_again = look_again
+        self._give_up = give_up
         self._most = most
         self.arrivals = Arrivals(store, self._look_around)
         self._by_queue: dict[MessageQueue, dict[Pull, asyncio.TimerHandle]] = {}
@@ -72,7 +75,7 @@ class HeldPulls:
         self.arrivals.arm(pull.queue)
         answer = None
         if pull.is_allowed and self._reader.end(pull.queue) > pull.position:
-            answer = self._looking.look_again(pull)
+            answer = self._look_again(pull)
         if answer is None and pull.request.peer.is_open:  # a client that waited for a heartbeat may have gone
             self._add(pull)
         return answer
@@ -128,13 +131,13 @@ class HeldPulls:
             pull.request.answer(answer)
 
     def _time_is_up(self, pull: Pull) -> None:
-        self._answer(pull, self._looking.give_up(pull))
+        self._answer(pull, self._give_up(pull))
 
     def _look_around(self) -> None:
         """Find the pulls whose queues have grown, and start checking them. An unchanged queue costs two reads."""
         was_idle = not self._due
         try:
-            for queue in self.arrivals.news(self._seen):
+            for queue in self.arrivals.bell.news(self._seen):
                 seen, end = self.arrivals.arm(queue), self._reader.end(queue)  # in this order, or a message is missed
                 pulls = self._by_queue[queue]
                 self._due.update((pull, None) for pull in pulls if pull.is_allowed and pull.position < end)
@@ -154,7 +157,7 @@ class HeldPulls:
         if pull not in self._by_queue.get(pull.queue, {}):
             return
         try:
-            answer = self._looking.look_again(pull)
+            answer = self._look_again(pull)
         except Exception as error:  # noqa: BLE001 - the other pulls wait for this turn, too
             _log.exception("a held pull of %s failed", pull.request.peer.remote)
             answer = pull.request.failure(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__} {error}")

@@ -62,7 +62,7 @@ class Pulling:
         self._checks = PullChecks(topics, groups, subscriptions)
         self._leases = leases
         self._commit_offset = commit
-        self.held = HeldPulls(store, self._reader, self, most_held)
+        self.held = HeldPulls(store, self._reader, self._look_again, self._give_up, most_held)
         self._counters = counters
         self._prefetch = PagePrefetch(store)
         self._fetching = ThreadPoolExecutor(_FETCHING_THREADS, "rmq-pages")
@@ -135,8 +135,8 @@ class Pulling:
 
     # --- for held pulls
 
-    def look_again(self, pull: Pull) -> Frame | None:
-        """As :meth:`Looking.look_again`."""
+    def _look_again(self, pull: Pull) -> Frame | None:
+        """Return the answer to a held pull; None, after moving its position, if it must wait longer."""
         try:
             look = self._look(pull)
         except QueueError as error:
@@ -148,7 +148,7 @@ class Pulling:
             return None
         return pull.answer(look)
 
-    def give_up(self, pull: Pull) -> Frame:
+    def _give_up(self, pull: Pull) -> Frame:
         """Return the answer to a pull that timed out. Its offset is after the messages that did not match."""
         look = self._reader.nothing(pull.queue, pull.position)
         if pull.position > pull.offset:

@@ -32,37 +32,21 @@ _PREFIX_BYTES: Final = 8
 
 
 class QuickSends:
-    """Answers plain sends of all connections. For the thread of the event loop.
-
-    Set ``is_enabled`` to False if every request must be seen in Python, such as with access keys.
-    """
+    """Answers plain sends of all connections. For the thread of the event loop."""
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
         self._appender = store.appender(topics.open, encode_body, admission=Never)
-        self._sends = plain_sends(
+        self.sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )
+        """The kernel's handler; while it is not enabled, Python handles each send."""
         is_sync = settings.sync or store.config.durability is Durability.SYNC
-        self.is_enabled = not settings.read_only and not is_sync
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether sends are answered here; otherwise Python handles each of them."""
-        return self._sends.is_enabled
-
-    @is_enabled.setter
-    def is_enabled(self, value: bool) -> None:
-        self._sends.is_enabled = value
-
-    @property
-    def sent(self) -> int:
-        """Number of messages stored here."""
-        return self._sends.sent
+        self.sends.is_enabled = not settings.read_only and not is_sync
 
     def take(self, data: bytes, at: int, remote: Address, local: Address) -> tuple[bytes, int]:
         """Answer the plain sends at the start of ``data``. See :data:`rmqclient.broker.net.connection.Quick`."""
-        return self._sends.take(data, at, packed(remote), packed(local))
+        return self.sends.take(data, at, packed(remote), packed(local))
 
     def queues_of(self, topic: str) -> int:
         """Return how many queues of a topic the kernel may append to without Python.

@@ -241,7 +241,7 @@ def test_a_sender_that_is_late_with_its_ring_does_not_leave_the_queue_without_a_
         room.send("a")
         await passed_over(room, 1)
         # Given that a sender whose message was looked at takes the bells of the queue only now, and rings them
-        bell = room.room.held.arrivals._bell
+        bell = room.room.held.arrivals.bell
         take_bells(room)
         bell.ring()
         await until_armed(room)
@@ -260,7 +260,7 @@ def test_a_process_that_waits_with_the_same_bell_keeps_no_message_from_a_pull(ro
         await until_looked_at(room)
         # When another process asks for the same bell between a message and the look at it
         room.send("a")
-        room.room.held.arrivals._bell.arm(QUEUE)
+        room.room.held.arrivals.bell.arm(QUEUE)
         assert (await asyncio.wait_for(client.answers.get(), PATIENCE_S)).code == 0
 
     asyncio.run(scenario())
@@ -286,7 +286,7 @@ async def until_looked_at(room: PullRoom) -> None:
     arrivals_of = room.room.held.arrivals
     look = arrivals_of._look
     arrivals_of._look = lambda: looked.append(look())
-    arrivals_of._bell.ring()
+    arrivals_of.bell.ring()
     await turns_until(lambda: bool(looked))
 
 

@@ -171,9 +171,9 @@ def is_settled(frame: Frame) -> bool:
 def test_a_plain_send_is_answered_before_it_is_read(both: Both) -> None:
     both.send(send())
     assert both.send(send())
-    before = both.quick.broker.quick.sent
+    before = both.quick.broker.quick.sends.sent
     assert both.send(send())
-    assert both.quick.broker.quick.sent == before + 1
+    assert both.quick.broker.quick.sends.sent == before + 1
 
 
 def test_a_topic_that_another_process_changes_or_removes_is_looked_at_again(both: Both) -> None:
@@ -189,10 +189,10 @@ def test_a_topic_that_another_process_changes_or_removes_is_looked_at_again(both
 def test_a_store_that_flushes_each_message_reads_every_send(tmp_path: Path) -> None:
     with asking(tmp_path / "store", StoreConfig(durability=Durability.SYNC)) as client:
         assert client.broker.store.config.durability is Durability.SYNC
-        assert not client.broker.quick.is_enabled
+        assert not client.broker.quick.sends.is_enabled
 
 
 def test_a_server_for_reading_reads_every_send(tmp_path: Path) -> None:
     open_store(tmp_path / "store").close()
     with asking(tmp_path / "store", read_only=True) as client:
-        assert not client.broker.quick.is_enabled
+        assert not client.broker.quick.sends.is_enabled
