@@ -10,6 +10,7 @@ import pytest
 from rmqclient.broker.address import Address
 from rmqclient.broker.group_settings import GroupSettings
 from rmqclient.remoting.bodies import GroupConfig
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store.errors import StoreCorrupt
 
@@ -78,10 +79,12 @@ def test_a_deleted_group_has_the_defaults_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "x" * 256, "größe"])
 def test_a_name_that_no_group_can_have_is_refused(tmp_path: Path, name: str) -> None:
     groups = GroupSettings(tmp_path)
-    with pytest.raises(AnswerError, match="1 to 255 of the characters"):
+    with pytest.raises(AnswerError) as raised:
         groups.auto_create(name, CLIENT)
-    with pytest.raises(AnswerError, match="1 to 255 of the characters"):
+    assert raised.value.code == ResponseCode.SYSTEM_ERROR
+    with pytest.raises(AnswerError) as raised:
         groups.change(GroupConfig(name))
+    assert raised.value.code == ResponseCode.SYSTEM_ERROR
     assert groups.table().groups == {}
 
 
@@ -89,5 +92,6 @@ def test_a_damaged_file_is_refused_and_not_written_over(tmp_path: Path) -> None:
     path = tmp_path / "config" / "subscriptionGroup.json"
     path.parent.mkdir()
     path.write_text('{"subscriptionGroupTable":{"billing":{"retryMaxTimes":{}}}}')
-    with pytest.raises(StoreCorrupt, match="billing"):
+    with pytest.raises(StoreCorrupt) as raised:
         GroupSettings(tmp_path)
+    assert raised.value.path == path

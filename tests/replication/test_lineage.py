@@ -100,5 +100,5 @@ def test_epochs_are_written_as_rocketmq_writes_them(tmp_path: Path) -> None:
 )
 def test_a_damaged_list_of_epochs_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / EPOCHS_FILE).write_bytes(content)
-    with pytest.raises(StoreCorrupt, match="epochs"):
+    with pytest.raises(StoreCorrupt):
         read_lineage(tmp_path)

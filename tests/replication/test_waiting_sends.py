@@ -210,7 +210,7 @@ def test_without_a_replica_in_sync_a_send_is_refused_before_anything_is_written(
     address = begin(HASTY)
     before = log_bytes(store)
     with Producer(other) as producer:
-        with pytest.raises(ReplicaUnavailable, match="nothing was written"):
+        with pytest.raises(ReplicaUnavailable):
             producer.send(TOPIC, b"message")
         with pytest.raises(ReplicaUnavailable):
             producer.send_async(Message(TOPIC, b"message"))

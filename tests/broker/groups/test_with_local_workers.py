@@ -166,7 +166,7 @@ def test_a_remote_member_with_the_same_tags_in_another_order_is_a_member(house: 
 
 def test_a_local_worker_that_wants_other_messages_than_a_remote_member_is_refused(house: House, worker: Start) -> None:
     house.member("a-remote", Subscription(TOPIC, "a"))
-    with pytest.raises(SubscriptionMismatch, match="a-remote"):
+    with pytest.raises(SubscriptionMismatch):
         worker("b-local", tags="b")
 
 

@@ -12,6 +12,7 @@ from rmqclient import App, Message, MessageQueue, Producer, PullConsumer, Receiv
 from rmqclient.broker.address import Address
 from rmqclient.broker.settings import ServeSettings
 from rmqclient.broker.topics.topics import Topics
+from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.errors import MessageRejected
@@ -158,15 +159,17 @@ def test_a_name_that_no_topic_can_have_is_refused(topics: Topics, name: str, tex
 
 @pytest.mark.parametrize("count", [0, -1, 1025, 1 << 31])
 def test_a_number_of_queues_out_of_bounds_is_refused(topics: Topics, count: int) -> None:
-    with pytest.raises(AnswerError, match="a topic has 1 to 1024"):
+    with pytest.raises(AnswerError) as raised:
         topics.create("orders", TopicConfig(read_queue_count=count, write_queue_count=4))
+    assert raised.value.code == ResponseCode.SYSTEM_ERROR
     assert topics.config("orders") is None
 
 
 def test_a_server_for_reading_only_makes_no_topic(store: MessageStore) -> None:
     topics = Topics(store, ServeSettings(store.root, read_only=True))
-    with pytest.raises(AnswerError, match="for reading only"):
+    with pytest.raises(AnswerError) as raised:
         topics.create("orders", FOUR)
+    assert raised.value.code == ResponseCode.NO_PERMISSION
     assert topics.config("orders") is None
 
 

