@@ -143,7 +143,7 @@ FAULTS = [
     ),
     Fault(
         name="bytes in a body count as a record that a client names",
-        file="rmqclient/broker/sending/records.py",
+        file="rmqclient/broker/sending/retries.py",
         old="    return found if entry is not None and entry.commit_log_offset == commit_log_offset else None\n",
         new="    return found\n",
         tests=RETRIES,
