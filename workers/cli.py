@@ -32,8 +32,8 @@ from rmqclient.workers.console.tree import (
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 _OF_THEIR_NAME = (
-    "bench", "cheat", "completion", "config", "dashboard", "dev", "doctor", "group", "message", "metrics", "pipeline",
-    "replica", "run", "schedule", "send", "serve", "store", "tail", "top", "topic", "worker",
+    "bench", "cheat", "check", "completion", "config", "dashboard", "dev", "doctor", "group", "message", "metrics",
+    "pipeline", "replica", "run", "schedule", "send", "serve", "store", "tail", "top", "topic", "worker",
 )  # fmt: skip
 HOMES = {name: name for name in _OF_THEIR_NAME} | {"dlq": "dead_letters", "tx": "transaction"}
 """The module of each command, below :mod:`rmqclient.workers.commands`; the command has the same name there."""
@@ -86,8 +86,8 @@ class _Root(Noun):
         if isinstance(tables.get("store"), str):
             del tables["store"]  # the store of all commands, and no table of `rmq store`
         if name == "config":
-            return unknown(self, {key: table for key, table in tables.items() if key != "check"})  # it reads its own
-        strange = [each for each in tables if each not in {*HOMES, *ALIASES, "check"}]
+            return unknown(self, tables)
+        strange = [each for each in tables if each not in {*HOMES, *ALIASES}]
         return strange + unknown(command, tables.get(name, {}), (name,))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -110,33 +110,6 @@ class _Root(Noun):
             ctx.exit(code)
 
 
-class _Check(click.Command):
-    """``rmq check``. Its options are parsed without click, so its help is that of its own parser."""
-
-    def get_help(self, ctx: click.Context) -> str:
-        from rmqclient.workers.commands.check import help_text
-
-        return help_text(ctx.terminal_width)
-
-
-@click.command(
-    "check",
-    cls=_Check,
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    short_help="Say whether a store is healthy, what is stuck, and what to do.",
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def check(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Say whether a store is healthy, what is stuck, and what to do."""
-    from rmqclient.workers.commands.check import main as looked
-
-    before = context.find_root().params
-    given = () if before.get("root") is None else ("--store", str(before["root"]))
-    context.exit(looked([*given, *arguments], before.get("config_file")))
-
-
 def _exit_code_of(error: Exception) -> ExitCode | None:
     from rmqclient.errors import HandlerError, InvalidName, QueueError
     from rmqclient.workers.loading import TargetError
@@ -153,7 +126,7 @@ def _imported(name: str) -> click.Command:
     from rmqclient.workers.commands.cheat import add_examples
     from rmqclient.workers.commands.completion import complete_names
 
-    command: click.Command = check if name == "check" else getattr(_home(name), name)
+    command: click.Command = getattr(_home(name), name)
     for leaf in leaves(command, (name,)):
         name_variables(leaf)
         complete_names(leaf.command)
@@ -172,7 +145,7 @@ def main() -> None:
 
 @click.group(
     cls=_Root,
-    commands=Commands([*HOMES, "check"], _imported),
+    commands=Commands(HOMES, _imported),
     epilog=f"{EXPLAINED}\n{EXAMPLES}",
     context_settings={
         "help_option_names": ["-h", "--help"],

@@ -1,7 +1,7 @@
 """The first lines of the command ``rmq``.
 
 ``rmq check`` runs before anything else is imported, because a probe starts it again and again. Every other command
-is :mod:`rmqclient.workers.cli`'s.
+line is :mod:`rmqclient.workers.cli`'s.
 """
 
 # ruff: noqa: PLC0415 - imports inside functions, for the reason above
@@ -39,9 +39,10 @@ def main() -> None:
 
 def _run() -> None:
     if sys.argv[1:2] == ["check"]:
-        from rmqclient.workers.commands.check import main as check
+        from rmqclient.workers.probe import main as probe
 
-        sys.exit(check(sys.argv[2:]))
+        if (code := probe(sys.argv[2:])) is not None:
+            sys.exit(code)
     from rmqclient.workers.cli import main as command_line
 
     command_line()

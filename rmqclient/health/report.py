@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from rmqclient.health.findings import CRITICAL, LEVELS, OK, Finding
 
-FORMATS = ("text", "json", "nagios", "prometheus")
+Form: TypeAlias = Callable[[list[Finding]], str]
+"""Makes a text of findings, without a line end."""
+
+_MANY = {"lag": "groups", "dlq": "groups without dead letters", "topic": "topics", "handler": "handlers"}
+"""Subjects of a check of which there can be many."""
+_INDENT = " " * 10
 
 
 def worst(findings: list[Finding]) -> int:
@@ -16,16 +25,39 @@ def worst(findings: list[Finding]) -> int:
     return max(known, default=OK) or max(levels, default=OK)
 
 
-def written(findings: list[Finding], output: str) -> str:
-    """Return the findings in one of ``FORMATS``, without a line end."""
-    return {"json": _json, "nagios": _nagios, "prometheus": _prometheus}.get(output, _text)(findings)
+def text(findings: list[Finding], *, verbose: bool = False, width: int | None = None) -> str:
+    """Return the problems as lines for a person, then what is well in one line, or in a line each with ``verbose``.
+
+    Lines that are longer than ``width`` columns are broken between words.
+    """
+    shown = [finding for finding in findings if verbose or finding.level]
+    lines = [line(LEVELS[each.level], _subject(each), each.state, each.remedy) for each in shown]
+    if len(shown) < len(findings):
+        lines.append(line(LEVELS[OK], well(each.check for each in findings if each.level == OK)))
+    return "\n".join(broken(each, width) for each in lines)
 
 
-def line(finding: Finding) -> str:
-    """Return one finding for a person, as ``critical  hung  hung 40 s in orders 2:7731  -> what to do``."""
-    subject = f"{finding.check} {finding.subject}".rstrip()
-    remedy = f"  -> {finding.remedy}" if finding.remedy else ""
-    return f"{LEVELS[finding.level]:<8}  {subject:<20}  {finding.state}{remedy}"
+def well(checks: Iterable[str]) -> str:
+    """Return the checks that found nothing in a few words: ``107 groups, store, slots``."""
+    counts = Counter(checks)
+    return ", ".join(f"{count:,} {_MANY[check]}" if check in _MANY else check for check, count in counts.items())
+
+
+def broken(line: str, width: int | None) -> str:
+    """Return a line in several, each of at most ``width`` columns, all but the first indented; words stay whole."""
+    if width is None or len(line) <= width:
+        return line
+    return "\n".join(textwrap.wrap(line, width, subsequent_indent=_INDENT, break_on_hyphens=False))
+
+
+def line(level: str, subject: str, state: str = "", remedy: str = "") -> str:
+    """Return what was found for a person, as ``critical  hung  hung 40 s in orders 2:7731  -> what to do``."""
+    said = f"  {state}{f'  -> {remedy}' if remedy else ''}" if state else ""
+    return f"{level:<8}  {subject:<20}{said}".rstrip()
+
+
+def _subject(finding: Finding) -> str:
+    return f"{finding.check} {finding.subject}".rstrip()
 
 
 def row(finding: Finding) -> dict[str, object]:
@@ -40,19 +72,16 @@ def row(finding: Finding) -> dict[str, object]:
     }
 
 
-def _text(findings: list[Finding]) -> str:
-    return "\n".join(map(line, findings))
-
-
-def _json(findings: list[Finding]) -> str:
+def as_json(findings: list[Finding]) -> str:
+    """Return the worst level and every finding as one JSON document."""
     found = {"status": LEVELS[worst(findings)], "findings": [row(finding) for finding in findings]}
     return json.dumps(found, indent=2)
 
 
-def _nagios(findings: list[Finding]) -> str:
+def nagios(findings: list[Finding]) -> str:
     """Return one line by the Nagios plugin guidelines: the level, what is wrong, and the numbers behind a bar."""
     wrong = [each for each in findings if each.level] or findings
-    said = "; ".join(f"{each.check} {each.subject}".rstrip() + f" {each.state}" for each in wrong)
+    said = "; ".join(f"{_subject(each)} {each.state}" for each in wrong)
     values = [
         f"{_label(finding, value.name)}={value.value:g};{_number(value.warn)};{_number(value.crit)}"
         for finding in findings
@@ -69,7 +98,8 @@ def _number(limit: float | None) -> str:
     return "" if limit is None else f"{limit:g}"
 
 
-def _prometheus(findings: list[Finding]) -> str:
+def prometheus(findings: list[Finding]) -> str:
+    """Return the levels and the numbers behind them in Prometheus' text format, for a text file collector."""
     lines = [
         "# HELP rmq_check_status Level of a check: 0 ok, 1 warning, 2 critical, 3 unknown.",
         "# TYPE rmq_check_status gauge",
@@ -93,3 +123,6 @@ def _prometheus(findings: list[Finding]) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+FORMATS: dict[str, Form] = {"text": text, "json": as_json, "nagios": nagios, "prometheus": prometheus}

@@ -14,7 +14,6 @@ import pytest
 import rmqclient
 import rmqclient.errors
 from rmqclient.workers.cli import rmq
-from rmqclient.workers.commands import check
 from tests.docs.page import PAGES, REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -65,8 +64,6 @@ def problem_of(line: str) -> str | None:
 
 def options_of(command: click.Command, context: click.Context) -> set[str]:
     """Return the options of a command, as they are written."""
-    if command.name == "check":  # parsed without click
-        return {f"--{option.name}" for option in check.options()} | {"-o", "--help"}
     own = {name for option in command.get_params(context) for name in (*option.opts, *option.secondary_opts)}
     return own | {"--store", "--config", "--help"}
 

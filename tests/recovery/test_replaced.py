@@ -16,7 +16,7 @@ from rmqclient.errors import StoreReplaced
 from rmqclient.health import findings
 from rmqclient.store import open_store
 from rmqclient.store.observe.reading import Reading, left_behind
-from rmqclient.workers.commands.check import main as checked
+from rmqclient.workers.probe import main as checked
 
 pytestmark = pytest.mark.guarantee("G88")
 

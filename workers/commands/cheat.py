@@ -9,6 +9,13 @@ from rmqclient.workers.console.tree import Leaf
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("rmq bench --messages 100000", "rmq bench --directory /mnt/disk/try --size 1000 -o json"),
     "cheat": ("rmq cheat", "rmq cheat group"),
+    "check": (
+        "rmq check --store ./store",
+        "rmq check ready --min-ready 4",
+        "rmq check live",
+        "rmq check --group billing --warn 1000 --crit 10000 --age-warn 1m -o nagios",
+        "rmq check -o prometheus > rmq.prom.new && mv rmq.prom.new rmq.prom",
+    ),
     "completion": ('eval "$(rmq completion bash)"', "rmq completion fish > ~/.config/fish/completions/rmq.fish"),
     "config": ("rmq config", "rmq config run --all"),
     "dashboard": ("rmq dashboard",),

@@ -1,209 +1,150 @@
 """``rmq check``: is a store healthy, is it ready, is its supervisor alive.
 
-A probe is a new process each time, so this command is parsed by ``argparse`` and only reads: neither click nor
-the kernel is imported. Its options take part in the environment and in the settings file as those of every command.
+The options and the look are those of :mod:`rmqclient.workers.probe`, which runs without this module whenever it can.
 """
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
 
 from __future__ import annotations
 
-import argparse
-import os
-import re
-import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqclient.health import findings, report
-from rmqclient.health.limits import Limits
-from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
-from rmqclient.workers.console.environment import unread
-from rmqclient.workers.console.settings import Settings, SettingsError, load
+import click
 
-_USAGE, _CANNOT_OPEN = 2, 3
-"""As :class:`rmqclient.workers.exit_codes.ExitCode`; in Nagios' words CRITICAL and UNKNOWN."""
+from rmqclient.duration import duration_in
+from rmqclient.place import scheme_of
+from rmqclient.workers import probe
+from rmqclient.workers.console.output import FORMATS, Output
+from rmqclient.workers.console.parameters import with_store
+from rmqclient.workers.console.terminal import columns
+from rmqclient.workers.console.watching import with_watch
 
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+if TYPE_CHECKING:
+    from rmqclient.health import report
+    from rmqclient.health.findings import Finding
+    from rmqclient.health.limits import Limits
 
-_EPILOG = """\
-Exit codes, with -o text, json and prometheus:
-  0  healthy; warnings are no reason to act at once
-  1  not healthy: at least one check is critical
-  2  wrong usage
-  3  there is no store, or it cannot be read
-With -o nagios: 0 ok, 1 warning, 2 critical, 3 unknown.
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-Examples:
-  rmq check --store ./store
-  rmq check ready --min-ready 4
-  rmq check live
-  rmq check --group billing --warn 1000 --crit 10000 --age-warn 1m -o nagios
-  rmq check -o prometheus > rmq.prom.new && mv rmq.prom.new rmq.prom
+_OF_REPORTS = ("text", "nagios", "prometheus")
+_EPILOG = """\b
+Exit codes: 0 healthy, or nothing worse than a warning; 1 a check is critical, or --group is unknown; 2 wrong usage;
+3 the store cannot be read. With -o nagios: 0 ok, 1 warning, 2 critical, 3 unknown.
 """
 
 
-class Option(NamedTuple):
-    """An option of a command: its long name without dashes, its variables, the strongest first, and its default."""
+def _with_limits(command: Command) -> Command:
+    for each in reversed(probe.LIMITS):
+        shown = "" if each.default is None else f"  [default: {each.default:g}]"
+        name = each.name.rpartition("-")[2].upper()
+        command = click.option(
+            f"--{each.name}",
+            "group_name" if each.name == "group" else each.field,
+            type=_Read(each.read, name) if each.read is duration_in else each.read,
+            default=each.default,
+            metavar=name,
+            help=each.help + shown,
+        )(command)
+    return command
 
-    name: str
-    variables: Sequence[str]
-    default: object
+
+class _Read(click.ParamType):
+    """What a limit reads from a text; a default is what it is."""
+
+    def __init__(self, read: Callable[[str], Any], name: str) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+        """Return the value. Fails with a usage error that says what to write."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), parameter, context)
 
 
-def main(arguments: Sequence[str], named: str | None = None) -> int:
-    """Run the command with these arguments, print, and return the exit code. ``named`` is the file of ``--config``."""
-    try:
-        parser = _Parser(load(named))
-        for line in unread("check", (each for option in parser.options for each in option.variables), ()):
-            print(f"rmq: {line}", file=sys.stderr)  # noqa: T201 - as below
-        chosen = parser.parse_args(arguments)
-    except SettingsError as error:
-        return _fail(str(error), _USAGE)
-    except SystemExit as ended:  # argparse has printed help, or what is wrong
-        return int(ended.code or 0)
-    if not chosen.store:
-        told = 'no store: give --store DIR, set RMQ_STORE, or write store = "./store" into rmq.toml'
-        return _fail(told, _USAGE)
-    if "://" in chosen.store:
+@click.command(epilog=_EPILOG)
+@click.argument("what", type=click.Choice(list(probe.LOOKS)), default="all")
+@with_store
+@click.option(
+    "-o", "--output", type=click.Choice([*_OF_REPORTS, *FORMATS]), default="text", show_default=True, help="Form."
+)
+@click.option("--query", help="JMESPath expression on the output of -o json.")
+@click.option("--where", help="Only findings for which this SQL92 holds, such as \"subject = 'billing'\".")
+@click.option("-v", "--verbose", is_flag=True, help="Show what is well, too, each on its line.")
+@with_watch
+@_with_limits
+@click.pass_context
+def check(
+    context: click.Context,
+    what: str,
+    root: Path | str,
+    output: str,
+    query: str | None,
+    where: str | None,
+    verbose: bool,
+    **given: Any,
+) -> None:
+    """Say whether a store is healthy, what is stuck, and what to do. Nothing is opened or changed.
+
+    ALL is every check; READY: the store takes messages and workers are ready; LIVE: the supervisor of this container
+    watches its workers. Problems come first, the worst on top; what is well is one line.
+    """
+    if scheme_of(root):
+        from rmqclient.workers.console.opening import StoreCannotBeOpened
+
         told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
-        return _fail(told, _CANNOT_OPEN)
-    return _checked(chosen)
+        raise StoreCannotBeOpened(told)
+    written = _form(Output("json" if output == "text" and query else output, query, where), verbose=verbose)
+    code = probe.checked(what, str(root), _limits(given), written, is_for_nagios=output == "nagios")
+    context.exit(code)
 
 
-def options() -> list[Option]:
-    """Return the options of the command, to check which variables and settings it reads."""
-    return _Parser(Settings()).options
-
-
-def usual_limits(named: str | None = None) -> Limits:
+def usual_limits(context: click.Context) -> Limits:
     """Return the limits of a check without arguments: of the environment, the settings file, then ours.
 
-    ``named`` is the file of ``--config``. Raises SettingsError.
+    ``context`` is that of the whole tree. Raises ``click.UsageError``.
     """
-    return _limits(_Parser(load(named)).parse_args([]))
+    from rmqclient.workers.console.settings import SettingsError, load
+    from rmqclient.workers.console.tree import defaults, unknown
 
-
-def help_text(width: int | None = None) -> str:
-    """Return what ``--help`` prints, in so many columns; without ``width``, in those of the terminal."""
-    return _Parser(Settings(), width).format_help()
-
-
-def _checked(chosen: argparse.Namespace) -> int:
-    limits = _limits(chosen)
-    looks = {"live": findings.alive, "ready": findings.ready}
     try:
-        with Reading(chosen.store) as reading:
-            found = looks.get(chosen.what, findings.look)(reading, limits)
-    except Unreadable as error:
-        lost = [f"{each.state}; {each.remedy}" for each in findings.removed(left_behind(chosen.store))]
-        lost += findings.renamed_elsewhere(renamed())
-        return _unreadable("; ".join([str(error), *lost]), chosen.output)
-    print(report.written(found, chosen.output))  # noqa: T201 - click, whose echo others use, takes longer than the check
-    worst = report.worst(found)
-    return worst if chosen.output == "nagios" else int(worst == findings.CRITICAL)
+        settings = load(context.params.get("config_file"))
+        if strange := unknown(command := _itself(context), settings.values.get("check", {}), ("check",)):
+            raise SettingsError(f"{settings.path}: rmq has no {', '.join(strange)}; `rmq config --all` shows them all")
+        usual = defaults(command, ("check",), settings)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    made = click.Context(command, parent=context, info_name="check", default_map=usual)
+    command.parse_args(made, ["--store", "."])
+    return _limits(made.params)
 
 
-def _limits(chosen: argparse.Namespace) -> Limits:
-    return Limits(**{name: getattr(chosen, name) for name in Limits._fields if hasattr(chosen, name)})
+def _itself(context: click.Context) -> click.Command:
+    """Return this command with the variables that it has in the tree."""
+    assert isinstance(context.command, click.Group)
+    return context.command.commands["check"]
 
 
-def _unreadable(reason: str, output: str) -> int:
-    if output == "nagios":
-        print(f"RMQ UNKNOWN - {reason.replace('|', '/')}")  # noqa: T201 - as above
-        return findings.UNKNOWN
-    return _fail(reason, _CANNOT_OPEN)
+def _limits(given: dict[str, Any]) -> Limits:
+    from rmqclient.health.limits import Limits
+
+    named = {"group": given.get("group_name"), **{name: given.get(name) for name in Limits._fields if name != "group"}}
+    return Limits(**{name: value for name, value in named.items() if value is not None})
 
 
-def _fail(reason: str, code: int) -> int:
-    print(f"rmq: {reason}", file=sys.stderr)  # noqa: T201 - as above
-    return code
+def _form(out: Output, *, verbose: bool) -> report.Form:
+    from rmqclient.health import report
 
+    def of_output(found: list[Finding]) -> str:
+        return out._replace(where=None).text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
 
-class _Parser(argparse.ArgumentParser):
-    """Knows the options. Their defaults come from the environment and from the settings file."""
-
-    def __init__(self, settings: Settings, width: int | None = None) -> None:
-        super().__init__(
-            prog="rmq check",
-            description="Say whether a store is healthy, what is stuck, and what to do. Nothing is opened or changed.",
-            epilog=_EPILOG,
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, width=width),
-        )
-        self.options: list[Option] = []
-        self._settings = settings
-        self._add_what()
-        self._add_options(Limits())
-        self._refuse_unknown()
-
-    def _add_what(self) -> None:
-        self.add_argument(
-            "what",
-            nargs="?",
-            choices=["all", "ready", "live"],
-            default="all",
-            help="all: every check; ready: the store takes messages and workers are ready; live: the supervisor of "
-            "this container watches its workers  [default: all]",
-        )
-
-    def _add_options(self, usual: Limits) -> None:
-        add = self._add
-        add("--store", str, None, "directory of the store  [env: RMQ_STORE]", variables=("RMQ_STORE",))
-        add("-o", str, "text", "text, json, nagios or prometheus", name="output", choices=report.FORMATS)
-        add("--group", str, usual.group, "only this group")
-        add("--warn", int, usual.lag_warn, "messages of lag, for a warning", name="lag_warn")
-        add("--crit", int, usual.lag_crit, "messages of lag that are critical", name="lag_crit")
-        add("--age-warn", _seconds, usual.age_warn_s, "age of the oldest message, for a warning", name="age_warn_s")
-        add("--age-crit", _seconds, usual.age_crit_s, "the same, critical", name="age_crit_s")
-        add("--message-age", _seconds, usual.message_age_s, "a handler that runs longer hangs", name="message_age_s")
-        add("--beat-age", _seconds, usual.beat_age_s, "a worker silent for longer is critical", name="beat_age_s")
-        add("--min-ready", int, usual.min_ready, "workers that must be ready; 0 for stores without `rmq run`")
-        add("--dlq-warn", int, usual.dlq_warn, "dead letters of a group, for a warning")
-        add("--dlq-crit", int, usual.dlq_crit, "the same, critical")
-        add("--dlq-age-warn", _seconds, usual.dlq_age_warn_s, "age of the oldest dead letter", name="dlq_age_warn_s")
-        add("--disk-warn", float, usual.disk_warn, "part of the file system in use, 0 to 1, for a warning")
-        add("--disk-crit", float, usual.disk_crit, "the same, critical")
-
-    def _refuse_unknown(self) -> None:
-        """Raise SettingsError for what the file says of this command, and the command has not."""
-        table = self._settings.values.get("check", {})
-        known = {each.name for each in self.options}
-        strange = [key for key in table if key.replace("_", "-") not in known] if isinstance(table, Mapping) else [""]
-        if strange:
-            told = ", ".join(f"check.{key}".rstrip(".") for key in strange)
-            raise SettingsError(f"{self._settings.path}: rmq has no {told}; `rmq config --all` shows every option")
-
-    def _add(
-        self,
-        option: str,
-        convert: type | object,
-        default: object,
-        text: str,
-        *,
-        name: str | None = None,
-        choices: Sequence[str] | None = None,
-        variables: Sequence[str] = (),
-    ) -> None:
-        names = [option, "--output"] if option == "-o" else [option]
-        word = names[-1].removeprefix("--")
-        known = Option(word, (f"RMQ_CHECK_{word.upper().replace('-', '_')}", *variables), default)
-        self.options.append(known)
-        given = [os.environ.get(each) for each in known.variables]
-        found = next((each for each in given if each), None) or self._settings.option(["check"], word)
-        shown = "" if default is None else f"  [default: {default:g}]" if isinstance(default, float) else ""
-        if default is not None and not shown:
-            shown = f"  [default: {default}]"
-        self.add_argument(
-            *names,
-            dest=name or word.replace("-", "_"),
-            type=convert,  # type: ignore[arg-type]
-            default=default if found is None else str(found),
-            choices=choices,
-            metavar=None if choices else word.rpartition("-")[2].upper(),
-            help=text + shown,
-        )
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration: write 30s, 500ms, 5m, 2h or 3d")
-    return float(found[1]) * _UNITS[found[2]]
+    forms = {**report.FORMATS, "text": functools.partial(report.text, verbose=verbose, width=columns())}
+    form = of_output if out.query is not None else forms.get(out.form, of_output)
+    return lambda found: form([each for each in found if out.chosen([report.row(each)])])

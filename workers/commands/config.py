@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from rmqclient.workers.commands import check
-from rmqclient.workers.commands.check import Option
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output
 from rmqclient.workers.console.settings import Settings, load
@@ -33,18 +31,11 @@ def config(context: click.Context, words: tuple[str, ...], everything: bool, out
         row
         for path, command in leaves(root.command)
         if path[: len(words)] == words
-        for option in _options(path, command)
+        for option in options_of(command)
         if (row := _row(path, option, settings)) and (everything or row["origin"] != "default")
     ]
     nothing = "every option has its default; `rmq config --all` shows them"
     out.write(rows, nothing=nothing)
-
-
-def _options(path: tuple[str, ...], command: click.Command) -> list[Option]:
-    """Return the options of a command; `rmq check` reads its own without click."""
-    if path == ("check",):
-        return check.options()
-    return [Option(long_name(each), variables(path, each), _default(each)) for each in options_of(command)]
 
 
 def _default(option: click.Option) -> object:
@@ -52,14 +43,15 @@ def _default(option: click.Option) -> object:
     return usual if isinstance(usual, str | int | float | bool) else None
 
 
-def _row(path: tuple[str, ...], option: Option, settings: Settings) -> dict[str, Any]:
-    for variable in option.variables:
+def _row(path: tuple[str, ...], option: click.Option, settings: Settings) -> dict[str, Any]:
+    name = long_name(option)
+    for variable in variables(path, option):
         if value := os.environ.get(variable):
-            return _told(path, option.name, value, variable)
-    found = settings.option(path, option.name)
+            return _told(path, name, value, variable)
+    found = settings.option(path, name)
     if found is not None:
-        return _told(path, option.name, found, settings.path)
-    return _told(path, option.name, option.default, "default")
+        return _told(path, name, found, settings.path)
+    return _told(path, name, _default(option), "default")
 
 
 def _told(path: tuple[str, ...], name: str, value: object, origin: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, with_output, with_store
+from rmqclient.workers.console.parameters import moment, with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient.failures.dead_letters import DeadLetter, Selection
@@ -63,7 +64,8 @@ def dlq() -> None:
 @click.argument("group_name", metavar="[GROUP]", required=False)
 @_with_selection
 @with_store
-@with_output
+@with_rows
+@with_watch
 def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | None, **chosen: Any) -> None:
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
     from rmqclient.admin import Admin

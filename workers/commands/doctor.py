@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.place import scheme_of, shown
-from rmqclient.workers.commands import check
 from rmqclient.workers.commands.advice import Line, application, clock
+from rmqclient.workers.commands.check import usual_limits
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import with_output, with_store
@@ -36,6 +36,7 @@ _OF_DEVELOPERS = frozenset(("dev", "docs", "examples", "frameworks", "test"))
 _WITHOUT_EXTRA = ("prometheus-client", "pydantic")
 """What the library uses if the application brings it."""
 _TEXT_FILES = ("store.json", "config/topics.json", "config/consumerOffset.json", "config/subscriptionGroup.json")
+_LEVELS = ("ok", "warn", "bad")
 _LEAST_MAPS = 65_530
 
 
@@ -46,6 +47,7 @@ _LEAST_MAPS = 65_530
 @click.option(
     "--with-bodies", is_flag=True, help="The bundle also has the last 100 messages of each topic, with bodies."
 )
+@click.option("-v", "--verbose", is_flag=True, help="Show what is well, too, each on its line.")
 @click.option(
     "--app", "target", metavar="TARGET", help="Also compare an application, as `rmq run` takes it, with its store."
 )
@@ -53,9 +55,17 @@ _LEAST_MAPS = 65_530
 @with_output
 @click.pass_context
 def doctor(
-    context: click.Context, bundle: Path | None, with_bodies: bool, target: str | None, root: Path | str, out: Output
+    context: click.Context,
+    bundle: Path | None,
+    with_bodies: bool,
+    verbose: bool,
+    target: str | None,
+    root: Path | str,
+    out: Output,
 ) -> None:
     """Check this host and the store for possible problems: ok, warn or bad, and what to do. Changes nothing.
+
+    Problems come first; what is well is one line.
 
     The exit code is 1 when something is bad. A bundle has no message body and no key unless you ask for them.
     """
@@ -65,16 +75,29 @@ def doctor(
 
     app = None if target is None else load_app(target)
     top = context.find_root()
-    limits = _limits(top.params.get("config_file"))
+    limits = usual_limits(top)._replace(min_ready=0)  # a store need not have workers
     found = [*_directory(Path(root)), *_health(Path(root), app, limits), *_invariants(Path(root))]
-    lines = [*_host(), *_variables(top.command), *found]
+    lines = sorted([*_host(), *_variables(top.command), *found], key=lambda line: -_LEVELS.index(line.level))
     rows = [line._asdict() for line in lines]
-    out.write(rows)
+    if out.is_for_people:
+        click.echo(_text(lines, verbose=verbose))
+    else:
+        out.write(rows)
     if bundle is not None:
         write_bundle(bundle, Path(root), rows, limits, with_bodies=with_bodies)
         click.echo(f"{bundle}: written{'' if with_bodies else ', without bodies and keys'}", err=True)
     if any(line.level == "bad" for line in lines):
         context.exit(ExitCode.FAILED)
+
+
+def _text(lines: list[Line], *, verbose: bool) -> str:
+    from rmqclient.health.report import broken, line, well
+    from rmqclient.workers.console.terminal import columns
+
+    shown = [line(*each) for each in lines if verbose or each.level != "ok"]
+    if len(shown) < len(lines):
+        shown.append(line("ok", well(each.subject.partition(" ")[0] for each in lines if each.level == "ok")))
+    return "\n".join(broken(each, columns()) for each in shown)
 
 
 def write_bundle(path: Path, root: Path, rows: list[dict[str, Any]], limits: Limits, *, with_bodies: bool) -> None:
@@ -131,7 +154,6 @@ def _version(name: str) -> str:
 
 def _variables(tree: click.Command) -> Iterator[Line]:
     known = all_variables(tree)
-    known |= {variable for option in check.options() for variable in option.variables}
     known |= {environment.STORE, environment.CONFIG, environment.STATE}
     for name in sorted(os.environ):
         if name.startswith(f"{environment.PREFIX}_") and name not in known:
@@ -157,17 +179,6 @@ def _directory(root: Path) -> Iterator[Line]:
     yield Line("ok", "free", f"{status.f_bavail * status.f_frsize / 2**30:,.1f} GiB")
 
 
-def _limits(named: str | None) -> Limits:
-    """Return the limits of `rmq check`, but for workers, which a store need not have."""
-    from rmqclient.workers.commands.check import usual_limits
-    from rmqclient.workers.console.settings import SettingsError
-
-    try:
-        return usual_limits(named)._replace(min_ready=0)
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from error
-
-
 def _health(root: Path, app: App | None, limits: Limits) -> Iterator[Line]:
     from rmqclient.health import findings
     from rmqclient.store.observe.reading import Reading, Unreadable
@@ -179,9 +190,8 @@ def _health(root: Path, app: App | None, limits: Limits) -> Iterator[Line]:
     except Unreadable as error:
         yield Line("bad", "runtime", str(error), "open it once with a producer or `rmq run`")
         return
-    levels = ("ok", "warn", "bad", "warn")
     for each in found:
-        yield Line(levels[each.level], f"{each.check} {each.subject}".rstrip(), each.state, each.remedy)
+        yield Line((*_LEVELS, "warn")[each.level], f"{each.check} {each.subject}".rstrip(), each.state, each.remedy)
     yield from beside
 
 
@@ -206,7 +216,7 @@ def _health_json(root: Path, limits: Limits) -> str:
 
     try:
         with Reading(str(root)) as reading:
-            return report.written(findings.look(reading, limits), "json")
+            return report.as_json(findings.look(reading, limits))
     except Unreadable as error:
         return json.dumps({"error": str(error)})
 

@@ -16,8 +16,9 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import position, with_output, with_store
+from rmqclient.workers.console.parameters import position, with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient.admin import Admin, MemberAssignment, QueueLag, SeekInfo
@@ -40,7 +41,8 @@ def group() -> None:
 
 @group.command("ls")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def group_ls(root: Path | str, out: Output) -> None:
     """All groups with their topics, members and lag."""
     with opened_admin(root) as admin:
@@ -52,7 +54,8 @@ def group_ls(root: Path | str, out: Output) -> None:
 @group.command("lag")
 @click.argument("group_name", metavar="GROUP")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def group_lag(group_name: str, root: Path | str, out: Output) -> None:
     """Offsets, lag, owner and state of every queue of GROUP; of a broadcast group, for each member it ever had.
 
@@ -66,7 +69,8 @@ def group_lag(group_name: str, root: Path | str, out: Output) -> None:
 @group.command("info")
 @click.argument("group_name", metavar="GROUP")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def group_info(group_name: str, root: Path | str, out: Output) -> None:
     """Show the topics of GROUP: the subscriptions of its members, with tags and filters, and their lag.
 
@@ -80,7 +84,8 @@ def group_info(group_name: str, root: Path | str, out: Output) -> None:
 @group.command("assignment")
 @click.argument("group_name", metavar="GROUP")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def group_assignment(group_name: str, root: Path | str, out: Output) -> None:
     """Show the queues of each member of GROUP, a line for each member.
 

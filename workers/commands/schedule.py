@@ -14,8 +14,9 @@ import click
 
 from rmqclient.workers.console.opening import opened_store
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 from rmqclient.workers.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def schedule() -> None:
 @click.option("--topic", "topic_name", help="Only messages for this topic.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True)
 @with_store
-@with_output
+@with_rows
+@with_watch
 def schedule_ls(topic_name: str | None, limit: int, root: Path | str, out: Output) -> None:
     """List the messages that wait for their time, the next one first. Messages with a delay level are not listed."""
     from rmqclient.schedules import waiting

@@ -14,7 +14,8 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output, to_json
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import with_rows, with_store
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient import Table
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 @click.argument("topic_name", metavar="TOPIC")
 @click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Show the last value of each key of TOPIC, sorted by key. A message with an empty body has deleted its key.
 

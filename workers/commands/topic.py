@@ -13,8 +13,9 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, with_yes
 from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient.admin import TopicInfo
@@ -27,7 +28,8 @@ def topic() -> None:
 
 @topic.command("ls")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def topic_ls(root: Path | str, out: Output) -> None:
     """List all topics with their numbers of queues and messages."""
     with opened_admin(root) as admin:

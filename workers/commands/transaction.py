@@ -12,8 +12,9 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient.sending.transactions import OpenTransaction
@@ -28,7 +29,8 @@ def tx() -> None:
 @click.option("--group", help="Only transactions of this group of producers.")
 @click.option("--topic", help="Only transactions for this topic.")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def tx_ls(group: str | None, topic: str | None, root: Path | str, out: Output) -> None:
     """List undecided transactions: the abandoned ones, which only you can decide; then those still being checked."""
     from rmqclient.sending import transactions

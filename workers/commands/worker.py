@@ -17,8 +17,9 @@ import click
 from rmqclient.store.runtime.rows import WorkerState
 from rmqclient.workers.console import status
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import with_rows, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
     from rmqclient.store.observe.observation import Call
@@ -37,7 +38,8 @@ def worker() -> None:
 
 @worker.command("ls")
 @with_store
-@with_output
+@with_rows
+@with_watch
 def worker_ls(root: Path | str, out: Output) -> None:
     """List the workers of all supervisors: state, age of the last beat and of the oldest message in flight."""
     from rmqclient.admin.workers import workers_of_cluster

@@ -1,10 +1,11 @@
-"""Data on standard output: a table for people; JSON, JSON lines, YAML or CSV for programs; after an optional JMESPath.
+"""Data on standard output: a table for people; JSON, JSON lines, YAML or CSV for programs.
 
-Only data is written there; notes go to standard error. A table has colours only on a terminal and only without
-``NO_COLOR``; off a terminal it is as wide as its content, so that nothing is cut off in a pipe.
+``--where`` chooses rows, ``--query`` shapes what is printed of them. Only data is written there; notes go to standard
+error. A table has bold heads only on a terminal and only without ``NO_COLOR``; off a terminal it is as wide as its
+content, so that nothing is cut off in a pipe.
 """
 
-# ruff: noqa: PLC0415 - each format imports what it needs: rich alone takes longer than most commands
+# ruff: noqa: PLC0415 - each format imports what it needs
 
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ _PLAIN_KEY = re.compile(r"(?!(?:yes|no|on|off|true|false|null|y|n)$)[A-Za-z_][A-
 
 
 class Output(NamedTuple):
-    """How a person wants to see data: ``-o`` and ``--query``."""
+    """How a person wants to see data: ``-o``, ``--query`` and ``--where``."""
 
     form: str
     """One of ``FORMATS``."""
     query: str | None = None
     """JMESPath."""
+    where: str | None = None
+    """A condition on rows, in SQL92."""
 
     @property
     def is_for_people(self) -> bool:
@@ -35,27 +38,69 @@ class Output(NamedTuple):
         return self.form == "table" and self.query is None
 
     def write(self, data: Any, *, rows: Sequence[Mapping[str, Any]] | None = None, nothing: str = "") -> None:
-        """Write data on standard output.
+        """Write data on standard output, as :meth:`text` makes it.
 
-        ``rows`` is shown by the table and by CSV instead of ``data``, if given. ``nothing`` is a note on standard
-        error, for a person who asked for a table that has no row. Raises ``click.BadParameter`` for a query that is not
-        JMESPath.
+        ``nothing`` is a note on standard error, for a person who asked for a table that has no row.
         """
+        data, rows = self.chosen(data), rows if rows is None else self.chosen(rows)
+        if nothing and self.is_for_people and not (data if rows is None else rows):
+            click.echo(nothing, err=True)
+        if text := self._text(data, rows):
+            click.echo(text)
+
+    def text(self, data: Any, *, rows: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """Return data as text without its last line end.
+
+        ``rows`` is shown by the table and by CSV instead of ``data``, if given. Raises ``click.BadParameter`` for a
+        query that is not JMESPath, and for a condition that is not SQL92.
+        """
+        return self._text(self.chosen(data), rows if rows is None else self.chosen(rows))
+
+    def chosen(self, data: Any) -> Any:
+        """Return the rows for which the condition holds; all of them without one, and what is no list of rows."""
+        if self.where is None or not isinstance(data, list):
+            return data
+        from rmqclient.errors import FilterError
+        from rmqclient.filters import sql
+
+        try:
+            condition = sql(self.where)
+        except FilterError as error:
+            raise click.BadParameter(str(error), param_hint="--where") from error
+        return [row for row in data if condition.matches(_as_properties(row))]
+
+    def _text(self, data: Any, rows: Sequence[Mapping[str, Any]] | None) -> str:
         if self.query is not None:
             data, rows = apply_query(data, self.query), None
-        if self.form == "json":
-            click.echo(to_json(data, indent=True))
-        elif self.form == "jsonl":
-            for item in data if isinstance(data, list) else [data]:
-                click.echo(to_json(item))
-        elif self.form == "yaml":
-            click.echo("\n".join(_yaml(data)))
-        elif self.form == "csv":
-            _write_csv(data if rows is None else rows)
-        else:
-            if nothing and self.is_for_people and not (data if rows is None else rows):
-                click.echo(nothing, err=True)
-            _write_table(data if rows is None else rows)
+        shown = data if rows is None else rows
+        match self.form:
+            case "json":
+                return to_json(data, indent=True)
+            case "jsonl":
+                return "\n".join(map(to_json, data if isinstance(data, list) else [data]))
+            case "yaml":
+                return "\n".join(_yaml(data))
+            case "csv":
+                return _csv(shown)
+            case _:
+                return _table(shown)
+
+
+def _as_properties(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a row as a filter reads the properties of a message: as texts, without those of no value.
+
+    Durations are whole milliseconds, because SQL92 compares a whole number with nothing else.
+    """
+    fields = {**row, **row["properties"]} if isinstance(row.get("properties"), Mapping) else row
+    return {name: _as_property(name, value) for name, value in fields.items() if value is not None}
+
+
+def _as_property(name: str, value: Any) -> str:
+    if isinstance(value, float) and (name.endswith("_ms") or value.is_integer()):
+        return str(round(value))
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return value if isinstance(value, str) else to_json(value)
 
 
 def apply_query(data: Any, query: str) -> Any:
@@ -111,8 +156,8 @@ def _yaml_key(name: object) -> str:
     return text if _PLAIN_KEY.fullmatch(text) else to_json(text)
 
 
-def _write_csv(data: Any) -> None:
-    """Write rows with a head; what is no row stands in a column ``value``. Lists and mappings are JSON in a cell."""
+def _csv(data: Any) -> str:
+    """Return rows with a head; what is no row stands in a column ``value``. Lists and mappings are JSON in a cell."""
     import csv
     import io
 
@@ -128,43 +173,17 @@ def _write_csv(data: Any) -> None:
         writer.writerow(
             ["" if value is None else value if isinstance(value, str) else to_json(value) for value in values]
         )
-    click.echo(text.getvalue(), nl=False)
+    return text.getvalue().removesuffix("\n")
 
 
-def _write_table(data: Any) -> None:
+def _table(data: Any) -> str:
     items = data if isinstance(data, list) else [data]
-    if items and all(isinstance(item, Mapping) for item in items):
-        _write_columns(items)
-        return
-    for item in items:
-        click.echo(item if isinstance(item, str) else to_json(item))
+    if not items or not all(isinstance(item, Mapping) and item for item in items):
+        return "\n".join(item if isinstance(item, str) else to_json(item) for item in items)
+    from rmqclient.workers.console.layout import table
+    from rmqclient.workers.console.terminal import columns, has_colours
 
-
-def _write_columns(rows: Sequence[Mapping[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console.width = 10_000
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in rows[0]:
-        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in rows[0]))
-    with console.capture() as capture:
-        console.print(table)
-    # Rich pads every line to the full width of the table.
-    for line in capture.get().splitlines():
-        click.echo(line.rstrip())
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ", ".join(value)
-    return to_json(value)
+    head, lines = table(items, columns())
+    if has_colours():
+        head = [click.style(each, bold=True) for each in head]
+    return "\n".join([*head, *lines])

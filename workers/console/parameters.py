@@ -173,6 +173,17 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
     return form(given(with_out))
 
 
+def with_rows(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what a command of rows has: ``--where`` and the options of :func:`with_output`."""
+
+    @functools.wraps(command)
+    def with_where(*words: Any, where: str | None, out: Output, **named: Any) -> Any:
+        return command(*words, out=out._replace(where=where), **named)
+
+    given = click.option("--where", help="Only rows for which this SQL92 holds: \"lag > 100 AND state <> 'idle'\".")
+    return with_output(given(with_where))
+
+
 def with_log_options(command: Command) -> Command:
     """Add ``--log-level`` and ``--log-format``; the command gets them as ``log_level`` and ``log_format``."""
     level = click.option(

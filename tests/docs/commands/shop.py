@@ -13,7 +13,7 @@ import pytest
 
 from rmqclient import Decision, Message, Producer, StoreConfig, TransactionProducer
 from rmqclient.admin import Admin
-from rmqclient.workers.commands.check import main as check
+from rmqclient.workers.probe import main as check
 from tests.docs.page import REPOSITORY, program_of
 from tests.docs.sessions.session import environment_of
 from tests.docs.sessions.terminal import Terminal

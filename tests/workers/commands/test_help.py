@@ -7,12 +7,10 @@ import os
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 from click.shell_completion import BashComplete
 
 from rmqclient.workers.cli import rmq
-from rmqclient.workers.commands import check
 from rmqclient.workers.commands.cheat import _WANTED, EXAMPLES
 from rmqclient.workers.console.tree import leaves
 from tests.workers.commands.test_cli import rows, run
@@ -50,8 +48,7 @@ def understood(line: str) -> bool:
             if found is None:
                 return False
             command = found  # type: ignore[assignment]
-        if command.name != "check":
-            command.make_context(command.name, words, resilient_parsing=True)
+        command.make_context(command.name, words, resilient_parsing=True)
     return True
 
 
@@ -68,9 +65,7 @@ def test_config_shows_where_each_value_comes_from(tmp_path: Path, monkeypatch: p
     assert {"option": "shutdown-timeout", "command": "run", "value": "30s", "origin": "default"} in everything
 
 
-def test_config_knows_the_options_of_check_which_click_does_not_parse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_knows_the_options_of_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rmq.toml").write_text("[check]\nmin-ready = 4\n")
     found = rows(run("config", "check", "-o", "json", RMQ_CHECK_WARN="5"))
@@ -80,16 +75,6 @@ def test_config_knows_the_options_of_check_which_click_does_not_parse(
     ]
     everything = {row["option"]: row["value"] for row in rows(run("config", "check", "--all", "-o", "json"))}
     assert (everything["disk-warn"], everything["store"]) == (0.75, None)
-
-
-def test_the_reference_has_the_options_and_examples_of_check() -> None:
-    context = click.Context(rmq)
-    command = rmq.get_command(context, "check")
-    assert command is not None
-    text = command.get_help(click.Context(command, terminal_width=96))
-    assert all(f"--{each.name}" in text for each in check.options())
-    assert "Examples:" in text
-    assert max(map(len, text.splitlines())) <= 96
 
 
 def test_completion_offers_commands_topics_and_groups(tmp_path: Path) -> None:

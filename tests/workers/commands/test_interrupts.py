@@ -72,7 +72,7 @@ def test_the_import_of_each_command_ends_by_the_signal(name: str, tmp_path: Path
         ("rmqclient.sending.producer", ("send", "orders", "x", "--store", "./store")),
         ("shop", ("run", "shop:app")),
         ("rmqclient.workers.processes.supervisor", ("run", "shop:app")),
-        ("rmqclient.workers.commands.check", ("check", "./store")),
+        ("rmqclient.workers.probe", ("check", "--store", "./store")),
         ("rmqclient.store", ("topic", "ls", "--store", "./store")),
     ],
     ids=" ".join,

@@ -176,7 +176,7 @@ def test_a_bundle_says_of_a_store_without_workers_what_doctor_says(tmp_path: Pat
 
 
 def test_doctor_names_what_is_installed_beside_the_library(tmp_path: Path) -> None:
-    (line,) = [line for line in run("doctor", "--store", str(tmp_path)).stdout.splitlines() if " extras " in line]
+    (line,) = [line for line in run("doctor", "-v", "--store", str(tmp_path)).stdout.splitlines() if " extras " in line]
     for name in ("starlette", "uvicorn", "opentelemetry-api", "prometheus-client"):
         assert f"{name} {importlib.metadata.version(name)}" in line
     assert "ruff" not in line, "that is for who changes the library"
