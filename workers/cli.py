@@ -8,6 +8,7 @@ A command is a noun and a verb. Its module is imported when it is used, and impo
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ from rmqclient.workers.console.tree import (
     all_variables,
     defaults,
     leaves,
+    mark_optional,
     name_variables,
     unknown,
 )
@@ -90,6 +92,22 @@ class _Root(Noun):
         strange = [each for each in tables if each not in {*HOMES, *ALIASES}]
         return strange + unknown(command, tables.get(name, {}), (name,))
 
+    def main(self, *arguments: Any, standalone_mode: bool = True, **settings: Any) -> Any:
+        """Run the command line. An error begins with ``rmq:``, whatever found it."""
+        if not standalone_mode:
+            return super().main(*arguments, standalone_mode=False, **settings)
+        try:
+            code = super().main(*arguments, standalone_mode=False, **settings)
+        except click.Abort:
+            click.echo("rmq: nothing was changed", err=True)
+            sys.exit(ExitCode.FAILED)
+        except click.ClickException as error:
+            if isinstance(error, click.UsageError) and error.ctx is not None:
+                click.echo(f"{error.ctx.get_usage()}\n`{error.ctx.command_path} --help` explains it.\n", err=True)
+            click.echo(f"rmq: {error.format_message()}", err=True)
+            sys.exit(error.exit_code)
+        sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with interrupts.raised():
@@ -129,8 +147,11 @@ def _imported(name: str) -> click.Command:
     command: click.Command = getattr(_home(name), name)
     for leaf in leaves(command, (name,)):
         name_variables(leaf)
-        complete_names(leaf.command)
-        add_examples(leaf)
+        mark_optional(leaf.command)
+        complete_names(leaf)
+        if leaf.command is not command:
+            add_examples(*reversed(leaf))
+    add_examples(command, (name,))
     return command
 
 

@@ -24,18 +24,27 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
 
 
-EXPLAINED = """\b
-Exit codes:
-  0    ok
-  1    failed
-  2    wrong usage, or the application cannot be imported
-  3    the store cannot be opened or read, or its directory was replaced
-  4    a group refused the workers, because its members have another subscription
-  5    every worker is in a crash loop
-  6    store dump and store verify: damaged bytes, or an invariant that does not hold
-  130  interrupted: the second Ctrl-C of run, the first of any other command
-"""
-"""The exit codes as help shows them."""
+MEANINGS = {
+    ExitCode.OK: "done, also when a list is empty",
+    ExitCode.FAILED: "failed, or not found: no group, topic, message or key of that name; check: not healthy",
+    ExitCode.USAGE: "wrong usage, or the application cannot be imported",
+    ExitCode.STORE_CANNOT_BE_OPENED: "the store cannot be opened or read, or its directory was replaced",
+    ExitCode.REFUSED: "a group refused the workers, because its members have another subscription",
+    ExitCode.CRASH_LOOP: "every worker is in a crash loop",
+    ExitCode.CHECK_FAILED: "store dump and store verify: damaged bytes, or an invariant that does not hold",
+    ExitCode.INTERRUPTED: "interrupted: the second Ctrl-C of run, the first of any other command",
+}
+"""The only table of the exit codes; help and docs/reference/commands.md show it."""
+
+
+def explained(*codes: ExitCode) -> str:
+    """Return these exit codes, or all of them, as help shows them."""
+    lines = (f"  {code:<3d}  {MEANINGS[code]}" for code in codes or MEANINGS)
+    return "\n".join(("\b", "Exit codes:", *lines))
+
+
+EXPLAINED = explained()
+"""All exit codes as help shows them."""
 
 
 class WorkerExit(enum.IntEnum):

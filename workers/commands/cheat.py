@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqclient.workers.console.tree import Leaf
+from rmqclient.workers.console.tree import leaves
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("rmq bench --messages 100000", "rmq bench --directory /mnt/disk/try --size 1000 -o json"),
@@ -18,7 +18,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "completion": ('eval "$(rmq completion bash)"', "rmq completion fish > ~/.config/fish/completions/rmq.fish"),
     "config": ("rmq config", "rmq config run --all"),
-    "dashboard": ("rmq dashboard",),
+    "dashboard": (
+        "rmq dashboard ./store",
+        "rmq dashboard ./store --allow-actions --listen 127.0.0.1:0",
+        "ssh -L 8650:127.0.0.1:8650 server rmq dashboard /var/lib/shop/store",
+    ),
     "dlq export": (
         "rmq dlq export billing letters.jsonl",
         "rmq dlq export billing --since 1h | rmq send orders --jsonl -",
@@ -47,7 +51,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "message get": ("rmq msg get 7F0000011A2B00000000000000000001", "rmq msg get 2:7731 --topic orders"),
     "message signal": ("rmq msg signal 7F00000100002A9F00000000000004D2 approved true --group billing",),
     "message trace": ("rmq msg trace 2:7731 --topic orders",),
-    "metrics": ("rmq metrics", "rmq metrics --listen 127.0.0.1:5558"),
+    "metrics": (
+        "rmq metrics",
+        "rmq metrics --output /var/lib/node_exporter/rmq.prom",
+        "rmq metrics --listen 127.0.0.1:5558",
+    ),
     "pipeline aggregate": ("rmq pipeline aggregate orders --window '1 hour'",),
     "pipeline archive": ("rmq pipeline archive orders --to /data/orders",),
     "pipeline audit": ("rmq pipeline audit orders",),
@@ -142,10 +150,11 @@ def cheat(subject: str | None) -> None:
             click.echo(f"{name}\n" + "\n".join(f"  {wanted:<40} {command}" for wanted, command in lines))
 
 
-def add_examples(leaf: Leaf) -> None:
-    """Put the examples of a command at the end of its help."""
-    lines = EXAMPLES.get(" ".join(leaf.words), ())
+def add_examples(command: click.Command, words: tuple[str, ...]) -> None:
+    """Put examples at the end of the help of a command; a noun has the first one of each of its commands."""
+    lines = EXAMPLES.get(" ".join(words), ())
+    if isinstance(command, click.Group):
+        lines = tuple(EXAMPLES[" ".join(leaf)][0] for leaf, _ in leaves(command, words) if " ".join(leaf) in EXAMPLES)
     if lines:
         examples = "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
-        command = leaf.command
         command.epilog = f"{command.epilog}\n\n{examples}" if command.epilog else examples

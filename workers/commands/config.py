@@ -14,7 +14,7 @@ from rmqclient.workers.console.tree import leaves, long_name, options_of, variab
 
 
 @click.command()
-@click.argument("words", metavar="[COMMAND...]", nargs=-1)
+@click.argument("words", metavar="COMMAND...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Include options with their default.")
 @with_output
 @click.pass_context

@@ -17,7 +17,7 @@ from rmqclient.workers.exit_codes import EXPLAINED
 
 
 @click.command(epilog=EXPLAINED)
-@click.argument("place", metavar="[STORE]", required=False, type=STORE)
+@click.argument("place", metavar="STORE", required=False, type=STORE)
 @click.option("--store", "root", cls=StoreOption, type=STORE, help="The same, written as for other commands.")
 @click.option(
     "--listen",
@@ -45,16 +45,10 @@ def dashboard(
     allowed_hosts: tuple[str, ...],
     allow_actions: bool,
 ) -> None:
-    r"""Show STORE in a browser: what it does, what needs attention, its messages and dead letters.
+    """Show STORE in a browser: what it does, what needs attention, its messages and dead letters.
 
     Prints an address with a token, which gives access to everything. Nothing can be changed without --allow-actions.
     Each change is logged. Needs the extra: pip install 'rmqclient[dashboard]'
-
-    \b
-    Examples:
-      rmq dashboard ./store
-      rmq dashboard ./store --allow-actions --listen 127.0.0.1:0
-      ssh -L 8650:127.0.0.1:8650 server rmq dashboard /var/lib/shop/store
     """
     named = place or root
     if named is None:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -19,6 +19,7 @@ from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
+    from rmqclient.backend.backend import Backend
     from rmqclient.failures.dead_letters import DeadLetter, Selection
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -61,27 +62,25 @@ def dlq() -> None:
 
 
 @dlq.command("ls")
-@click.argument("group_name", metavar="[GROUP]", required=False)
+@click.argument("group_name", metavar="GROUP", required=False)
 @_with_selection
 @with_store
 @with_rows
 @with_watch
 def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | None, **chosen: Any) -> None:
     """List the dead letters of GROUP; without GROUP, the groups that have dead letters."""
-    from rmqclient.admin import Admin
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
         if group_name is None:
             rows = [status.row_of(each) for each in dead_letters.groups(backend)]
         else:
+            _check_group(backend, group_name)
             found = dead_letters.select(backend, group_name, _selection(chosen), limit)
             rows = [status.dead_letter_row(each) for each in found]
-        if group_name is not None and not rows and f"%DLQ%{group_name}" not in backend.topics.names():
-            known = {each.group for each in dead_letters.groups(backend)}
-            if group_name not in known | {info.group for info in Admin(backend).groups()}:
-                raise unknown("group", group_name, known)
     out.write(rows, nothing="no dead letters")
+    if group_name is not None:
+        _check_found(rows, group_name, chosen)
 
 
 @dlq.command("show")
@@ -94,6 +93,7 @@ def dlq_show(group_name: str, message_id: str, root: Path | str, out: Output) ->
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
+        _check_group(backend, group_name)
         selection = dead_letters.Selection(message_id=message_id, done=True)
         *_, letter = [None, *dead_letters.select(backend, group_name, selection)]
     if letter is None:
@@ -117,12 +117,10 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
     messages without their failures. FILE appears when it is complete; the letters stay as they are.
     """
     from rmqclient.failures import dead_letters
-    from rmqclient.failures.retry import dead_letter_topic
     from rmqclient.workers.console.output import to_json
 
     with opened_backend(root) as backend:
-        if dead_letter_topic(group_name) not in backend.topics.names():
-            raise unknown("group", group_name, [each.group for each in dead_letters.groups(backend)])
+        _check_group(backend, group_name)
         count = 0
         for letter in dead_letters.select(backend, group_name, _selection(chosen), limit):
             file.write(to_json(status.exported_letter(letter)).encode() + b"\n")
@@ -151,6 +149,7 @@ def dlq_replay(
     letters: list[DeadLetter] = []
     rejected = ""
     with opened_backend(root) as backend:
+        _check_group(backend, group_name)
         if dry_run:
             letters += dead_letters.select(backend, group_name, _selection(chosen), limit)
         else:
@@ -162,6 +161,7 @@ def dlq_replay(
     _report(letters, "would be replayed" if dry_run else "replayed", out)
     if rejected:
         raise click.ClickException(rejected)
+    _check_found(letters, group_name, chosen)
 
 
 @dlq.command("purge")
@@ -181,11 +181,32 @@ def dlq_purge(
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
+        _check_group(backend, group_name)
         letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit=limit))
         if not dry_run and letters:
             confirm(f"put {_count_of(len(letters))} of {group_name} aside?", yes=yes)
             letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", out)
+    _check_found(letters, group_name, chosen)
+
+
+def _check_group(backend: Backend, group_name: str) -> None:
+    """Raise ClickException for a group that the store does not know."""
+    from rmqclient.admin import Admin
+    from rmqclient.failures import dead_letters
+    from rmqclient.failures.retry import dead_letter_topic
+
+    if dead_letter_topic(group_name) not in backend.topics.names():
+        known = {each.group for each in dead_letters.groups(backend)} | {each.group for each in Admin(backend).groups()}
+        if group_name not in known:
+            raise unknown("group", group_name, known)
+
+
+def _check_found(found: Sequence[object], group_name: str, chosen: dict[str, Any]) -> None:
+    """Raise ClickException if a letter was asked for by its id or key, and there is none."""
+    for name, word in (("message_id", "id"), ("key", "key")):
+        if not found and chosen[name] is not None:
+            raise click.ClickException(f"group {group_name} has no such dead letter with the {word} {chosen[name]}")
 
 
 def _report(letters: list[DeadLetter], what: str, out: Output) -> None:

@@ -99,7 +99,7 @@ def group_assignment(group_name: str, root: Path | str, out: Output) -> None:
 
 @group.command("seek")
 @click.argument("group_name", metavar="GROUP")
-@click.argument("topic_name", metavar="[TOPIC]", required=False)
+@click.argument("topic_name", metavar="TOPIC", required=False)
 @click.option("--to", type=position, help="earliest, latest, a queue offset, 2h ago, or 2026-11-20T10:00Z.")
 @click.option("--shift", type=int, help="Move by N messages per queue; negative moves back.")
 @click.option(

@@ -16,6 +16,7 @@ from rmqclient.workers.console.opening import opened_backend, opened_reader
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_output, with_store
 from rmqclient.workers.console.tree import Noun
+from rmqclient.workers.console.where import condition
 
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage
@@ -75,7 +76,7 @@ def message_trace(message_id: str, topic_name: str | None, root: Path | str, out
 @message.command("signal")
 @click.argument("message_id", metavar="ID")
 @click.argument("name", metavar="NAME")
-@click.argument("payload", metavar="[JSON]", required=False, default="null")
+@click.argument("payload", metavar="JSON", required=False, default="null")
 @click.option("--group", required=True, help="Group of the handler that waits, or will wait.")
 @with_store
 def message_signal(message_id: str, name: str, payload: str, group: str, root: Path | str) -> None:
@@ -141,19 +142,28 @@ def _found(backend: Backend, message_id: str, topic_name: str | None) -> Receive
 @click.argument("key", metavar="KEY")
 @click.option("--since", type=moment, help="2h for two hours ago, or a time.  [default: the beginning of the store]")
 @click.option("--until", type=moment, help="The same.  [default: now]")
+@click.option("--where", help="Only messages for which this SQL92 holds: \"region = 'eu' AND total > 100\".")
 @click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True)
 @with_store
 @with_output
 def message_find(
-    topic_name: str, key: str, since: int | None, until: int | None, limit: int, root: Path | str, out: Output
+    topic_name: str,
+    key: str,
+    since: int | None,
+    until: int | None,
+    where: str | None,
+    limit: int,
+    root: Path | str,
+    out: Output,
 ) -> None:
     """Show the messages of TOPIC with KEY, the newest first."""
+    holds = condition(where)
     with opened_reader(root) as reader:
-        found = reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit)
-    if not found:
-        click.echo(f"no message of {topic_name} has the key {key} in that time", err=True)
+        found = [*filter(holds, reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit))]
     if out.is_for_people:
         for each in found:
             click.echo(status.message_line(each))
     else:
         out.write([status.message_row(each) for each in found])
+    if not found:
+        raise click.ClickException(f"no message of {topic_name} has the key {key} in that time")

@@ -19,15 +19,8 @@ from rmqclient.workers.console.parameters import address, name_and_value, with_s
 if TYPE_CHECKING:
     from rmqclient.metrics import Source
 
-_EXAMPLES = """\b
-Examples:
-  rmq metrics --store ./store
-  rmq metrics --store ./store --output /var/lib/node_exporter/rmq.prom
-  rmq metrics --store ./store --listen 127.0.0.1:5558
-"""
 
-
-@click.command(epilog=_EXAMPLES)
+@click.command()
 @with_store
 @click.option("--listen", type=address, metavar="HOST:PORT", help="Serve them at /metrics there until Ctrl-C.")
 @click.option(

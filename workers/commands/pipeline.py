@@ -194,8 +194,11 @@ def pipeline_aggregate(
 
 
 @pipeline.command("dead-letters", cls=_Pipeline)
-@click.argument("groups", metavar="[GROUP]...", nargs=-1)
-@click.option("--where", help="A condition in SQL, such as \"error = 'TimeoutError' AND attempts > 3\".")
+@click.argument("groups", metavar="GROUP...", nargs=-1)
+@click.option(
+    "--where",
+    help="Only letters for which this SQL92 holds, or any SQL of Spark: \"error = 'TimeoutError' AND attempts > 3\".",
+)
 @click.option("--window", default="1 hour", show_default=True)
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Draw it to this PNG file.")
 @click.option("--replay", "is_replay", is_flag=True, help="Send the selected ones of one GROUP again, each once.")
@@ -267,7 +270,7 @@ def pipeline_compact(
 @_with_topics
 @click.option("--to", required=True, help="Topic to write to.")
 @click.option("--name", required=True, help="Name of this backfill: run again under it, nothing is written twice.")
-@click.option("--where", help="A condition in SQL over the columns of the source.")
+@click.option("--where", help="Only messages for which this SQL92, or SQL of Spark, holds.")
 @click.option("--select", multiple=True, metavar="SQL", help='Replace a column: "upper(tags) AS tags".')
 @click.option("--transform", metavar="MODULE:FUNCTION", help="A function from data frame to data frame.")
 @click.option("--by-key", is_flag=True, help="Choose queues by key.  [default: a message keeps its queue id]")
@@ -313,7 +316,7 @@ def pipeline_backfill(
 
 
 @pipeline.command("audit", cls=_Pipeline)
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
+@click.argument("topics", metavar="TOPIC...", nargs=-1)
 @click.option(
     "--show",
     type=click.Choice(["hours", "queues", "groups"]),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqclient.workers.console.opening import StoreCannotBeOpened, opening
-from rmqclient.workers.console.parameters import with_log_options
+from rmqclient.workers.console.parameters import store_of_all, with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(epilog=EXPLAINED)
-@click.argument("root", metavar="[ROOT]", required=False, type=click.Path(file_okay=False, path_type=Path))
+@click.argument("root", metavar="ROOT", required=False, type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--listen",
     "listen",
@@ -98,6 +98,8 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
         click.echo(json.dumps(made_account(make_key)))
         return
     is_ephemeral = options["ephemeral"]
+    if root is None and not is_ephemeral and (named := store_of_all(click.get_current_context())):
+        root = Path(named)
     if is_ephemeral is (root is not None):
         raise click.UsageError("either ROOT or --ephemeral: the directory of the store, or a new one for this run")
     if options["failures"] and not is_ephemeral:

@@ -19,7 +19,7 @@ from rmqclient.workers.console.opening import StoreCannotBeOpened, one_line, ope
 from rmqclient.workers.console.output import Output, to_json
 from rmqclient.workers.console.parameters import DIRECTORY, StoreArgument, name_and_value, with_output, with_store
 from rmqclient.workers.console.tree import Noun
-from rmqclient.workers.exit_codes import ExitCode
+from rmqclient.workers.exit_codes import ExitCode, explained
 
 if TYPE_CHECKING:
     from rmqclient.archive.archiver import Report
@@ -27,16 +27,7 @@ if TYPE_CHECKING:
     from rmqclient.store.inspect.found import Problem
 
 
-def _exit_codes(check: str = "", *, in_use: str = "") -> str:
-    """The end of the help of a command that looks at a directory."""
-    codes = {
-        ExitCode.OK: "all is well",
-        ExitCode.USAGE: "the command line is wrong",
-        ExitCode.STORE_CANNOT_BE_OPENED: f"the store cannot be opened or read{in_use}",
-    }
-    if check:
-        codes[ExitCode.CHECK_FAILED] = f"check failed: {check}"
-    return "\n".join(("\b", "Exit codes:", *(f"  {code:d}  {meaning}" for code, meaning in codes.items())))
+_EXIT_CODES = explained(ExitCode.OK, ExitCode.USAGE, ExitCode.STORE_CANNOT_BE_OPENED, ExitCode.CHECK_FAILED)
 
 
 @click.group(cls=Noun)
@@ -44,8 +35,8 @@ def store() -> None:
     """Inspect, check, repair, clean and archive a store directory, and hand it over to RocketMQ."""
 
 
-@store.command("dump", epilog=_exit_codes("there are damaged bytes"))
-@click.argument("root", metavar="ROOT", type=click.Path(path_type=Path))
+@store.command("dump", epilog=_EXIT_CODES)
+@click.argument("root", cls=StoreArgument, metavar="ROOT", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", type=click.Choice(["jsonl"]), default="jsonl", help="One JSON object a line, the only format."
 )
@@ -72,13 +63,11 @@ def store_dump(root: Path, output: str) -> None:
         click.get_current_context().exit(ExitCode.CHECK_FAILED)
 
 
-@store.command("verify", epilog=_exit_codes("an invariant does not hold"))
-@click.argument("root", cls=StoreArgument, required=False, metavar="[ROOT]", type=click.Path(path_type=Path))
+@store.command("verify", epilog=_EXIT_CODES)
+@click.argument("root", cls=StoreArgument, metavar="ROOT", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Choice(["text", "jsonl"]), default="text", show_default=True)
 def store_verify(root: Path, output: str) -> None:
     """Check the numbered invariants of the store in ROOT, listed in store/inspect/verify.py.
-
-    Without ROOT it is the store of every other command: --store before the noun, RMQ_STORE, the settings file.
 
     Each problem is one line: number of the invariant, file, byte, reason.
 
@@ -96,8 +85,8 @@ def store_verify(root: Path, output: str) -> None:
     click.echo(f"ok: every invariant of {root} holds", err=True)
 
 
-@store.command("repair", epilog=_exit_codes(in_use=", or others have it open"))
-@click.argument("root", metavar="ROOT", type=click.Path(path_type=Path))
+@store.command("repair")
+@click.argument("root", cls=StoreArgument, metavar="ROOT", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print the steps and change nothing.")
 def store_repair(root: Path, dry_run: bool) -> None:
     """Recover the store in ROOT, which no process may have open.
@@ -115,7 +104,7 @@ def store_repair(root: Path, dry_run: bool) -> None:
 
 
 @store.command("broker-conf")
-@click.argument("root", metavar="ROOT", type=DIRECTORY)
+@click.argument("root", cls=StoreArgument, metavar="ROOT", type=DIRECTORY)
 def store_broker_conf(root: Path) -> None:
     """Print the broker.conf with which a RocketMQ broker opens the store in ROOT."""
     from rmqclient.store.inspect.broker_conf import broker_conf

@@ -17,6 +17,7 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, start, with_output, with_store
+from rmqclient.workers.console.where import condition
 
 if TYPE_CHECKING:
     from rmqclient import ReceivedMessage
@@ -49,7 +50,7 @@ _LETTERS = {
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after N messages.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.")
 @click.option("--tags", default="*", help="Only these tags: paid || refunded.")
-@click.option("--where", help="Only messages for which this SQL92 holds: region = 'eu' AND total > 100.")
+@click.option("--where", help="Only messages for which this SQL92 holds: \"region = 'eu' AND total > 100\".")
 @click.option("--json", "expression", help="Only messages for whose JSON body this JMESPath holds.")
 @click.option(
     "--format",
@@ -82,7 +83,8 @@ def tail(
     given = {name for name in ("form", "output", "query") if _is_given(name)}
     if "form" in given and len(given) > 1:
         raise click.UsageError("give either --format, or -o and --query")
-    wanted = _wanted(tags, where, expression)
+    wanted = _wanted(tags, expression)
+    holds = condition(where)
     with opened_backend(root) as backend:
         from rmqclient.consuming.reader import Reader
 
@@ -90,7 +92,7 @@ def tail(
         _check_queue(backend, topics, queue_id)
         found: Iterable[ReceivedMessage] = Reader(backend).tail(*topics, start=begin, follow=follow)
         found = _until(found, until)
-        found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each))
+        found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each) and holds(each))
         _print(islice(found, limit), len(topics) > 1, form, out)
 
 
@@ -128,14 +130,12 @@ def formatted(form: str, row: Any) -> str:
     return _FORMAT.sub(replaced, form.replace("\\n", "\n").replace("\\t", "\t"))
 
 
-def _wanted(tags: str, where: str | None, expression: str | None) -> MessageFilter:
+def _wanted(tags: str, expression: str | None) -> MessageFilter:
     from rmqclient.errors import FilterError
-    from rmqclient.filters import MessageFilter, jmespath, sql
+    from rmqclient.filters import MessageFilter, jmespath
 
     try:
-        filters = [sql(where)] if where is not None else []
-        bodies = [jmespath(expression)] if expression is not None else []
-        return MessageFilter(tags, [*filters, *bodies])
+        return MessageFilter(tags, [jmespath(expression)] if expression is not None else [])
     except (FilterError, ValueError) as error:
         raise click.UsageError(str(error)) from error
 

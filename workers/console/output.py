@@ -60,14 +60,10 @@ class Output(NamedTuple):
         """Return the rows for which the condition holds; all of them without one, and what is no list of rows."""
         if self.where is None or not isinstance(data, list):
             return data
-        from rmqclient.errors import FilterError
-        from rmqclient.filters import sql
+        from rmqclient.workers.console.where import as_properties, compiled
 
-        try:
-            condition = sql(self.where)
-        except FilterError as error:
-            raise click.BadParameter(str(error), param_hint="--where") from error
-        return [row for row in data if condition.matches(_as_properties(row))]
+        holds = compiled(self.where).matches
+        return [row for row in data if holds(as_properties(row))]
 
     def _text(self, data: Any, rows: Sequence[Mapping[str, Any]] | None) -> str:
         if self.query is not None:
@@ -84,23 +80,6 @@ class Output(NamedTuple):
                 return _csv(shown)
             case _:
                 return _table(shown)
-
-
-def _as_properties(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the fields of a row as a filter reads the properties of a message: as texts, without those of no value.
-
-    Durations are whole milliseconds, because SQL92 compares a whole number with nothing else.
-    """
-    fields = {**row, **row["properties"]} if isinstance(row.get("properties"), Mapping) else row
-    return {name: _as_property(name, value) for name, value in fields.items() if value is not None}
-
-
-def _as_property(name: str, value: Any) -> str:
-    if isinstance(value, float) and (name.endswith("_ms") or value.is_integer()):
-        return str(round(value))
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return value if isinstance(value, str) else to_json(value)
 
 
 def apply_query(data: Any, query: str) -> Any:

@@ -6,7 +6,7 @@ import datetime
 import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,18 +135,27 @@ class StoreArgument(click.Argument):
     A command with it is for directories alone.
     """
 
+    def __init__(self, declarations: Sequence[str], **settings: Any) -> None:
+        super().__init__(declarations, required=False, **settings)
+
     def consume_value(self, ctx: click.Context, opts: Any) -> Any:
         """Return the directory and where it comes from. Raises UsageError, which says how to name a store."""
         found = super().consume_value(ctx, opts)
         if isinstance(found[0], str) or ctx.resilient_parsing:
             return found
-        root = ctx.find_root()
-        value = root.params.get("root") or os.environ.get(environment.STORE)
-        value = value or load(root.params.get("config_file")).option([], "store")
+        value = store_of_all(ctx)
         if value is None:
-            told = f'no store: give ROOT, set {environment.STORE}, or write store = "./store" into {FILE}'
+            word = self.make_metavar(ctx).strip("[]")
+            told = f'no store: give {word}, set {environment.STORE}, or write store = "./store" into {FILE}'
             raise click.UsageError(told, ctx)
         return value, ParameterSource.ENVIRONMENT
+
+
+def store_of_all(context: click.Context) -> str | None:
+    """Return the store that is named for all commands: before the noun, by ``RMQ_STORE`` or in the settings file."""
+    root = context.find_root()
+    named = root.params.get("root") or os.environ.get(environment.STORE)
+    return named or load(root.params.get("config_file")).option([], "store")
 
 
 def with_store(command: Command) -> Command:

@@ -29,12 +29,23 @@ ALIASES = {
 """Other names, tried where a command has no child of the name that was written."""
 
 
+_WHOLE = 1_000
+"""Characters of a first sentence: more than any has."""
+
+
 class Noun(click.Group):
     """A command with commands, which are also found by their other names."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command by its name or by another usual one."""
         return super().get_command(ctx, cmd_name) or super().get_command(ctx, ALIASES.get(cmd_name, ""))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write each command with the whole first sentence of its help."""
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [(name, each.get_short_help_str(_WHOLE)) for name, each in found if each is not None and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -116,6 +127,13 @@ def all_variables(command: click.Command, words: tuple[str, ...] = ()) -> set[st
         for option in options_of(leaf)
         for variable in variables(path, option)
     }
+
+
+def mark_optional(command: click.Command) -> None:
+    """Let the usage of a command show in brackets what may be left out."""
+    for each in command.params:
+        if isinstance(each, click.Argument) and not each.required and each.metavar is not None:
+            each.metavar = f"[{each.metavar}]"
 
 
 def defaults(command: click.Command, words: tuple[str, ...], settings: Settings) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 
+import click
 import pytest
-from click.shell_completion import BashComplete
 
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.commands.cheat import _WANTED, EXAMPLES
@@ -18,13 +17,32 @@ from tests.workers.commands.test_cli import rows, run
 COMMANDS = [" ".join(words) for words, _ in leaves(rmq)]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+NOUNS = [name for name, command in rmq.commands.items() if isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *NOUNS])
 def test_every_command_has_help_with_examples_that_it_understands(command: str) -> None:
     result = run(*command.split(), "--help")
     assert result.exit_code == 0
-    assert "Examples:" in result.stdout
+    assert result.stdout.count("Examples:") == 1
+    assert "\\b" not in result.stdout
     for example in EXAMPLES.get(command, ()):
         assert understood(example), example
+
+
+@pytest.mark.parametrize("noun", ["", *NOUNS])
+def test_a_list_of_commands_cuts_no_description(noun: str) -> None:
+    listed = run(*noun.split(), "--help").stdout.partition("Commands:")[2].partition("Exit codes:")[0]
+    assert "..." not in listed.partition("Examples:")[0]
+
+
+@pytest.mark.parametrize("words", [leaf.words for leaf in leaves(rmq)], ids=" ".join)
+def test_usage_shows_in_brackets_exactly_what_may_be_left_out(words: tuple[str, ...]) -> None:
+    command = {leaf.words: leaf.command for leaf in leaves(rmq)}[words]
+    context = click.Context(command)
+    for each in command.params:
+        if isinstance(each, click.Argument):
+            assert each.make_metavar(context).startswith("[") is not each.required, each.name
 
 
 def test_examples_are_of_commands_that_exist() -> None:
@@ -75,26 +93,6 @@ def test_config_knows_the_options_of_check(tmp_path: Path, monkeypatch: pytest.M
     ]
     everything = {row["option"]: row["value"] for row in rows(run("config", "check", "--all", "-o", "json"))}
     assert (everything["disk-warn"], everything["store"]) == (0.75, None)
-
-
-def test_completion_offers_commands_topics_and_groups(tmp_path: Path) -> None:
-    store = str(tmp_path / "store")
-    assert run("topic", "create", "orders", "offers", "--store", store).exit_code == 0
-    assert run("group", "seek", "billing", "orders", "--to", "latest", "--store", store).exit_code == 0
-    assert completed("rmq topic info o", store) == ["offers", "orders"]
-    assert completed("rmq group lag ", store) == ["billing"]
-    assert "seek" in completed("rmq group s", store)
-    assert "_RMQ_COMPLETE" in run("completion", "zsh").stdout
-
-
-def completed(line: str, store: str) -> list[str]:
-    words = line.split(" ")
-    os.environ["RMQ_STORE"] = store
-    try:
-        found = BashComplete(rmq, {}, "rmq", "_RMQ_COMPLETE").get_completions(words[1:-1], words[-1])
-    finally:
-        del os.environ["RMQ_STORE"]
-    return [each.value for each in found]
 
 
 def test_a_cheat_sheet_is_of_one_subject_or_of_all() -> None:
