@@ -18,9 +18,9 @@ import click
 from rmqclient.duration import duration_in
 from rmqclient.place import scheme_of
 from rmqclient.workers import probe
+from rmqclient.workers.console import terminal
 from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.parameters import with_store
-from rmqclient.workers.console.terminal import columns
 from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
@@ -145,6 +145,6 @@ def _form(out: Output, *, verbose: bool) -> report.Form:
     def of_output(found: list[Finding]) -> str:
         return out._replace(where=None).text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
 
-    forms = {**report.FORMATS, "text": functools.partial(report.text, verbose=verbose, width=columns())}
+    forms = {**report.FORMATS, "text": functools.partial(report.text, verbose=verbose, width=terminal.columns())}
     form = of_output if out.query is not None else forms.get(out.form, of_output)
     return lambda found: form([each for each in found if out.chosen([report.row(each)])])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import shutil
 import signal
@@ -21,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqclient.workers.commands.frame import SORTS, lines_of, rows_of, sorted_by
+from rmqclient.workers.commands.frame import SORTS, Wish, lines_of, rows_of, sorted_by
+from rmqclient.workers.console import terminal
+from rmqclient.workers.console.layout import shortened
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import duration, with_output, with_store
@@ -32,6 +35,31 @@ if TYPE_CHECKING:
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _END = "q"
+_ESCAPE_S = 0.02
+"""Seconds within which the bytes of one key come."""
+_SHOWS = {"g": "g", "w": "w", "a": "gw"}
+_PAGE = 10
+_SCROLLS = {
+    "j": 1,
+    "k": -1,
+    "\x1b[B": 1,
+    "\x1b[A": -1,
+    "\x1b[6~": _PAGE,
+    "\x1b[5~": -_PAGE,
+}
+"""Lines that a key goes down."""
+_HELP = (
+    "q          end",
+    "space      pause, and go on",
+    "j, down    one line down; page down: ten",
+    "k, up      one line up; page up: ten",
+    "s          sort by the next column",
+    "i          show idle groups, each on its line",
+    "g, w, a    groups alone, workers alone, both",
+    "?          this, and back",
+    "",
+    "DEAD  dead letters that wait: `rmq dlq ls GROUP`     STATE  docs/operate/shell.md",
+)
 
 
 @click.command()
@@ -55,7 +83,7 @@ def top(
 ) -> None:
     """Show rates, lag and states of groups, and what each worker runs, until q is pressed.
 
-    Keys: q ends, space pauses, s sorts by the next column, g and w show groups or workers only, a shows both.
+    Keys: ? shows them all; j and k scroll, s sorts by the next column, i shows idle groups, w workers alone.
     """
     from rmqclient.errors import NotOnCluster, QueueError
 
@@ -75,7 +103,8 @@ def top(
     except (QueueError, OSError) as error:
         raise StoreCannotBeOpened(str(error)) from error
     if out.is_for_people:
-        click.echo("\n".join(view.lines(_size())))
+        on_terminal = sys.stdout.isatty()
+        click.echo("\n".join(view.lines(_size(), colours=terminal.has_colours(), idle=not on_terminal)))
     else:
         out.write(view.rows())
 
@@ -87,7 +116,8 @@ class View:
         from rmqclient.metrics import DeadLetterCount, Sampler
 
         self._sort = sort
-        self._shows = "gw"
+        self._wish = Wish()
+        self._is_helping = False
         self._root = root
         self._wanted = wanted
         self._hung_after_s = hung_after_s
@@ -97,7 +127,7 @@ class View:
         self._found: dict[str, Any] = {}
 
     def look(self) -> None:
-        """Look once; rates are those since the look before, and 0 in the first one. Raises as ``Sampler.sample``."""
+        """Look once; rates are those since the look before, None in the first one. Raises as ``Sampler.sample``."""
         now = self._sampler.sample()
         before, self._before = self._before or now, now
         letters = self._letters.by_group(now.queues)
@@ -108,15 +138,31 @@ class View:
         groups = [row for row in self._found["groups"] if self._wanted in row["group"]]
         return {**self._found, "groups": sorted_by(self._sort, groups)}
 
-    def lines(self, size: os.terminal_size) -> list[str]:
-        """Return the same as lines for a person."""
-        return lines_of(self.rows(), self._shows, size)
+    def lines(self, size: os.terminal_size, *, colours: bool = False, idle: bool = False) -> list[str]:
+        """Return the same as lines for a person: the help, if that was asked for."""
+        if self._is_helping:
+            return [line[: size.columns] for line in _HELP[: size.lines - 1]]
+        wish = self._wish._replace(colours=colours, idle=idle or self._wish.idle)
+        return lines_of(self.rows(), wish, size)
+
+    @property
+    def note(self) -> str:
+        """What can be done, for the last line."""
+        return f"q ends   ? keys   s sorted by {self._sort}   j k scroll   i idle groups"
 
     def press(self, key: str) -> None:
         """Do what a key says; other keys than those of the help do nothing."""
+        self._is_helping = key == "?" and not self._is_helping
+        wish = self._wish
         if key == "s":
             self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
-        self._shows = {"g": "g", "w": "w", "a": "gw"}.get(key, self._shows)
+        elif key in _SHOWS:
+            self._wish = wish._replace(shows=_SHOWS[key], first=0)
+        elif key == "i":
+            self._wish = wish._replace(idle=not wish.idle, first=0)
+        elif key in _SCROLLS:
+            rows = len(self._found["groups" if "g" in wish.shows else "workers"])
+            self._wish = wish._replace(first=max(0, min(rows, wish.first + _SCROLLS[key])))
 
     def close(self) -> None:
         """Let go of the store."""
@@ -133,7 +179,8 @@ def _live(view: View, interval: float, frames: int | None) -> None:
     looks, paused, look_at = 1, False, time.monotonic() + interval
     with _keys() as pressed:
         while True:
-            _draw(view.lines(shutil.get_terminal_size()), "-- paused --" if paused else "")
+            lines = view.lines(shutil.get_terminal_size(), colours=terminal.has_colours())
+            _draw(lines, "-- paused --" if paused else view.note)
             key = pressed(max(0.0, look_at - time.monotonic()))
             if key == _END:
                 return
@@ -149,6 +196,11 @@ def _live(view: View, interval: float, frames: int | None) -> None:
 
 
 def _draw(lines: list[str], note: str) -> None:
+    """Draw a frame over the one before; where the cursor cannot be moved, below it."""
+    if not terminal.is_addressable():
+        click.echo("\n".join([*lines, ""]))
+        return
+    note = shortened(note, shutil.get_terminal_size().columns - 1)
     text = f"{_CLEAR_LINE}\r\n".join([*lines, note])
     sys.stdout.write(f"{_HOME}{text}{_CLEAR_LINE}{_CLEAR_BELOW}")
     sys.stdout.flush()
@@ -171,7 +223,7 @@ def _keys() -> Iterator[Callable[[float], str]]:
         there = select.select([descriptor, interrupted], [], [], seconds)[0]
         if interrupted in there:
             return _END
-        return (os.read(descriptor, 1).decode("latin-1") or _END) if there else ""
+        return _key(descriptor) if there else ""
 
     def press_interrupt(*_: object) -> None:
         os.write(interrupt, b"\0")
@@ -179,12 +231,22 @@ def _keys() -> Iterator[Callable[[float], str]]:
     handler = signal.signal(signal.SIGINT, press_interrupt)
     try:
         tty.setcbreak(descriptor)
-        sys.stdout.write(_ENTER)
+        sys.stdout.write(_ENTER if terminal.is_addressable() else "")
         yield pressed
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, former)
-        sys.stdout.write(_LEAVE)
+        sys.stdout.write(_LEAVE if terminal.is_addressable() else "")
         sys.stdout.flush()
         signal.signal(signal.SIGINT, handler)
         os.close(interrupted)
         os.close(interrupt)
+
+
+def _key(descriptor: int) -> str:
+    """Return the key that was pressed, which is several bytes for an arrow; the end of the input ends the command."""
+    key = os.read(descriptor, 1).decode("latin-1")
+    while key.startswith("\x1b") and not re.fullmatch(r"\x1b[[O][0-9;]*[A-Za-z~]", key):
+        if not select.select([descriptor], [], [], _ESCAPE_S)[0]:
+            break
+        key += os.read(descriptor, 1).decode("latin-1")
+    return key or _END
