@@ -274,19 +274,22 @@ def workers(found: Sequence[WorkerStatus], calls: Sequence[Call], limits: Limits
         state = "; ".join(f"a schedule of worker {each.pid} is overdue" for each in overdue)
         remedy = "its log names the schedule and why; if its function hangs: `rmq worker stack`, `rmq worker restart`"
         yield Finding("schedules", "", CRITICAL, state, remedy)
-    for state in hung(found, calls, limits.message_age_s):
-        remedy = "see its stack: `rmq worker stack`; end it: `rmq worker restart`"
+    for pid, state in hung(found, calls, limits.message_age_s):
+        remedy = f"see its stack: `rmq worker stack {pid}`; end it: `rmq worker restart {pid}`"
         yield Finding("hung", "", CRITICAL, state, remedy)
 
 
-def hung(found: Iterable[WorkerStatus], calls: Iterable[Call], hung_after_s: float) -> list[str]:
-    """Return the state of each handler call that runs too long, in words; of a worker, if no call of it is there."""
-    ages: list[tuple[float, str | None]] = [(each.age_s, place_of(each)) for each in calls]
+def hung(found: Iterable[WorkerStatus], calls: Iterable[Call], hung_after_s: float) -> list[tuple[int, str]]:
+    """Return the process and the state, in words, of each handler call that runs too long.
+
+    A worker that runs something, and of which no call is known, counts as one call.
+    """
+    ages: list[tuple[int, float, str | None]] = [(each.pid, each.age_s, place_of(each)) for each in calls]
     known = {each.pid for each in calls}
-    ages += [((each.message_age_ms or 0) / 1000, None) for each in found if each.pid not in known]
+    ages += [(each.pid, (each.message_age_ms or 0) / 1000, None) for each in found if each.pid not in known]
     return [
-        states.worker_state("", message_age_s=age_s, hung_after_s=hung_after_s, place=where)
-        for age_s, where in ages
+        (pid, states.worker_state("", message_age_s=age_s, hung_after_s=hung_after_s, place=where))
+        for pid, age_s, where in ages
         if age_s > hung_after_s
     ]
 

@@ -13,7 +13,7 @@ from rmqclient.health.findings import CRITICAL, LEVELS, OK, Finding
 Form: TypeAlias = Callable[[list[Finding]], str]
 """Makes a text of findings, without a line end."""
 
-_MANY = {"lag": "groups", "dlq": "groups without dead letters", "topic": "topics", "handler": "handlers"}
+_MANY = {"lag": "group", "topic": "topic", "handler": "handler"}
 """Subjects of a check of which there can be many."""
 _INDENT = " " * 10
 
@@ -39,8 +39,11 @@ def text(findings: list[Finding], *, verbose: bool = False, width: int | None = 
 
 def well(checks: Iterable[str]) -> str:
     """Return the checks that found nothing in a few words: ``107 groups, store, slots``."""
-    counts = Counter(checks)
-    return ", ".join(f"{count:,} {_MANY[check]}" if check in _MANY else check for check, count in counts.items())
+    return ", ".join(_counted(check, count) for check, count in Counter(checks).items())
+
+
+def _counted(check: str, count: int) -> str:
+    return f"{count:,} {_MANY[check]}{'s' * (count > 1)}" if check in _MANY else check
 
 
 def broken(line: str, width: int | None) -> str:

@@ -141,7 +141,7 @@ def test_a_handler_that_runs_too_long_is_named_by_its_message(
     worker: float, running: list[Call], state: str | None
 ) -> None:
     rows = [WorkerStatus(0, 9, 8, WorkerState.READY, 100.0, worker * 1000, 1, 0, 0)]
-    assert findings.hung(rows, running, 30.0) == ([] if state is None else [state])
+    assert findings.hung(rows, running, 30.0) == ([] if state is None else [(9, state)])
 
 
 def test_the_worst_state_of_its_queues_is_that_of_a_group() -> None:
