@@ -128,7 +128,7 @@ _WANTED: dict[str, tuple[tuple[str, str], ...]] = {
         ("stop and go on", "rmq group pause billing; rmq group resume billing"),
     ),
     "failures": (
-        ("which messages were given up", "rmq dlq ls"),
+        ("which messages failed for good", "rmq dlq ls"),
         ("why", "rmq dlq show billing ID"),
         ("again, once the handler is mended", "rmq dlq replay billing --dry-run"),
         ("never again", "rmq dlq purge billing"),

@@ -28,13 +28,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _with_selection(command: Command) -> Command:
     """Add the options that choose dead letters, which the command gets as ``selection``, and ``--limit``."""
     for option in (
-        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of letters, oldest first."),
-        click.option("--again", is_flag=True, help="Also letters that were replayed or purged already."),
-        click.option("--id", "message_id", help="Only the letter with this id."),
-        click.option("--key", help="Only letters with this key."),
-        click.option("--since", type=moment, help="Given up since then: 2h for two hours ago, or a time."),
+        click.option("--limit", type=click.IntRange(min=1), help="Maximum number of dead letters, oldest first."),
+        click.option("--again", is_flag=True, help="Also dead letters that were replayed or purged already."),
+        click.option("--id", "message_id", help="Only the dead letter with this id."),
+        click.option("--key", help="Only dead letters with this key."),
+        click.option("--since", type=moment, help="Failed at that time or later: 2h for two hours ago, or a time."),
         click.option("--error", help="Part of the last failure, such as TimeoutError or death."),
-        click.option("--topic", help="Only letters that failed in this topic."),
+        click.option("--topic", help="Only dead letters that failed in this topic."),
     ):
         command = option(command)
     return command
@@ -53,12 +53,12 @@ def _selection(chosen: dict[str, Any]) -> Selection:
     )
 
 
-_with_dry_run = click.option("--dry-run", is_flag=True, help="Only list the letters.")
+_with_dry_run = click.option("--dry-run", is_flag=True, help="Only list the dead letters.")
 
 
 @click.group(cls=Noun)
 def dlq() -> None:
-    """List, replay and purge dead letters: messages that a group has given up."""
+    """List, replay and purge dead letters: messages whose handling failed for good."""
 
 
 @dlq.command("ls")
@@ -114,7 +114,7 @@ def dlq_export(group_name: str, file: BinaryIO, root: Path | str, limit: int | N
     """Write dead letters of GROUP to FILE, or to standard output: one JSON object a line, the oldest first.
 
     A body that is not text is in base64, as body_base64. `rmq send TOPIC --jsonl FILE` sends the lines again, as new
-    messages without their failures. FILE appears when it is complete; the letters stay as they are.
+    messages without their failures. FILE appears when it is complete; the dead letters stay as they are.
     """
     from rmqclient.failures import dead_letters
     from rmqclient.workers.console.output import to_json
@@ -140,8 +140,8 @@ def dlq_replay(
 ) -> None:
     """Send dead letters of GROUP to the topics where they failed, each once unless --again is given.
 
-    Every group of the topic gets them again, with their ids unchanged. A letter that cannot be stored again is named at
-    the end, and stays where it is.
+    Every group of the topic gets them again, with their ids unchanged. A dead letter that cannot be stored again is
+    named at the end, and stays where it is.
     """
     from rmqclient.errors import LettersRejected
     from rmqclient.failures import dead_letters
@@ -206,7 +206,7 @@ def _check_found(found: Sequence[object], group_name: str, chosen: dict[str, Any
     """Raise ClickException if a letter was asked for by its id or key, and there is none."""
     for name, word in (("message_id", "id"), ("key", "key")):
         if not found and chosen[name] is not None:
-            raise click.ClickException(f"group {group_name} has no such dead letter with the {word} {chosen[name]}")
+            raise click.ClickException(f"group {group_name} has no such dead letter, with the {word} {chosen[name]}")
 
 
 def _report(letters: list[DeadLetter], what: str, out: Output) -> None:

@@ -195,10 +195,7 @@ def pipeline_aggregate(
 
 @pipeline.command("dead-letters", cls=_Pipeline)
 @click.argument("groups", metavar="GROUP...", nargs=-1)
-@click.option(
-    "--where",
-    help="Only letters for which this SQL92 holds, or any SQL of Spark: \"error = 'TimeoutError' AND attempts > 3\".",
-)
+@click.option("--where", help='Only dead letters for which this SQL92, or SQL of Spark, holds: "attempts > 3".')
 @click.option("--window", default="1 hour", show_default=True)
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Draw it to this PNG file.")
 @click.option("--replay", "is_replay", is_flag=True, help="Send the selected ones of one GROUP again, each once.")
@@ -216,7 +213,7 @@ def pipeline_dead_letters(
     rate: float | None,
     **common: Any,
 ) -> None:
-    """Show the messages that GROUPs, or all groups, have given up, by time, exception and handler.
+    """Show the dead letters of GROUPs, or of all groups, by time, exception and handler.
 
     A condition may name group, topic, error, text, handler, attempts, timestamp, born_timestamp, key, tags, value,
     properties, msg_id and offset.

@@ -1,4 +1,4 @@
-"""``rmq schedule``: messages that wait for their time, taking them back, and what applications send by the clock."""
+"""``rmq schedule``: messages that wait for their time, cancelling them, and what applications send by the clock."""
 
 # ruff: noqa: PLC0415 - imports inside commands: help is quick
 

@@ -18,6 +18,8 @@ _LEAST = 6
 """Columns that a name keeps."""
 _LEAST_WORDS = 20
 """Columns that a last column of words keeps."""
+_LABELS = {"given_up": "failed_at"}
+"""What people read in place of a field, whose name is that of the row for good."""
 _UNITS = {"_ms": 0.001, "_s": 1.0}
 
 
@@ -86,14 +88,19 @@ def printable(text: str) -> str:
     )
 
 
+def label(name: str) -> str:
+    """Return the words for a field of a row."""
+    return _LABELS.get(name, name).replace("_", " ")
+
+
 def _column(name: str, values: list[Any]) -> _Column:
     is_numeric = all(isinstance(value, int | float | None) for value in values)
     if is_numeric and name.endswith("_timestamp"):
-        return _Column(name.removesuffix("_timestamp").split("_"), [_moment(each) for each in values], False)
+        return _Column(label(name.removesuffix("_timestamp")).split(), [_moment(each) for each in values], False)
     unit = next((unit for unit in _UNITS if name.endswith(unit)), None)
     if is_numeric and unit is not None:
         name, values = name.removesuffix(unit), [_age(each, _UNITS[unit]) for each in values]
-    return _Column(name.split("_"), [_cell(value) for value in values], is_numeric)
+    return _Column(label(name).split(), [_cell(value) for value in values], is_numeric)
 
 
 def _age(value: float | None, unit: float) -> str | None:

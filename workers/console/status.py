@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqclient.workers.console import layout
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -189,7 +191,7 @@ def exported_letter(letter: DeadLetter) -> Row:
 def dead_letter_lines(letter: DeadLetter) -> list[str]:
     """The same for a person, with the tracebacks as they are."""
     row = {**dead_letter_row(letter), "done": letter.done or "waiting", "keys": " ".join(letter.message.keys) or "-"}
-    lines = [f"{name:<13} {value}" for name, value in row.items()]
+    lines = [f"{layout.label(name):<13} {value}" for name, value in row.items()]
     for failure in letter.failures:
         when = local_time(int(failure.get("at", 0)))
         error = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
@@ -238,11 +240,7 @@ def message_line(message: ReceivedMessage) -> str:
 
 def printable(body: bytes) -> str:
     """Text that cannot drive a terminal: control characters and bytes that are not UTF-8 become escapes."""
-    text = body.decode("utf-8", errors="backslashreplace")
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
-        for character in text
-    )
+    return layout.printable(body.decode("utf-8", errors="backslashreplace"))
 
 
 def _shown_body(message: ReceivedMessage) -> str:
