@@ -33,6 +33,7 @@ FOLDERS = {package: ROOT / package if package in LINKED else ROOT / "rmqclient" 
 ALSO_IMPORT = {
     "workers/commands/store.py": {"store"},
     "workers/commands/doctor.py": {"store"},
+    "workers/commands/completion.py": {"store"},
     "workers/probe.py": {"store"},
     "workers/commands/advice.py": {"store"},
     "workers/commands/worker.py": {"store"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -92,20 +93,29 @@ class _Root(Noun):
         strange = [each for each in tables if each not in {*HOMES, *ALIASES}]
         return strange + unknown(command, tables.get(name, {}), (name,))
 
-    def main(self, *arguments: Any, standalone_mode: bool = True, **settings: Any) -> Any:
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
         """Run the command line. An error begins with ``rmq:``, whatever found it."""
-        if not standalone_mode:
-            return super().main(*arguments, standalone_mode=False, **settings)
         try:
-            code = super().main(*arguments, standalone_mode=False, **settings)
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.ClickException as error:
+            if not standalone_mode:
+                raise
+            _show(error)
+            sys.exit(error.exit_code)
         except click.Abort:
+            if not standalone_mode:
+                raise
             click.echo("rmq: nothing was changed", err=True)
             sys.exit(ExitCode.FAILED)
-        except click.ClickException as error:
-            if isinstance(error, click.UsageError) and error.ctx is not None:
-                click.echo(f"{error.ctx.get_usage()}\n`{error.ctx.command_path} --help` explains it.\n", err=True)
-            click.echo(f"rmq: {error.format_message()}", err=True)
-            sys.exit(error.exit_code)
+        if not standalone_mode:
+            return code
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -126,6 +136,12 @@ class _Root(Noun):
                 raise
             click.echo(f"rmq: {one_line(error)}", err=True)
             ctx.exit(code)
+
+
+def _show(error: click.ClickException) -> None:
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{error.ctx.get_usage()}\n`{error.ctx.command_path} --help` explains it.\n", err=True)
+    click.echo(f"rmq: {error.format_message()}", err=True)
 
 
 def _exit_code_of(error: Exception) -> ExitCode | None:
@@ -150,7 +166,7 @@ def _imported(name: str) -> click.Command:
         mark_optional(leaf.command)
         complete_names(leaf)
         if leaf.command is not command:
-            add_examples(*reversed(leaf))
+            add_examples(leaf.command, leaf.words)
     add_examples(command, (name,))
     return command
 

@@ -20,7 +20,7 @@ from rmqclient.place import scheme_of
 from rmqclient.workers import probe
 from rmqclient.workers.console import terminal
 from rmqclient.workers.console.output import FORMATS, Output
-from rmqclient.workers.console.parameters import with_store
+from rmqclient.workers.console.parameters import duration, with_store
 from rmqclient.workers.console.watching import with_watch
 
 if TYPE_CHECKING:
@@ -39,34 +39,17 @@ Exit codes: 0 healthy, or nothing worse than a warning; 1 a check is critical, o
 
 def _with_limits(command: Command) -> Command:
     for each in reversed(probe.LIMITS):
-        shown = "" if each.default is None else f"  [default: {each.default:g}]"
-        name = each.name.rpartition("-")[2].upper()
+        is_duration = each.read is duration_in
+        shown = "" if each.default is None else f"{each.default:g}"
         command = click.option(
             f"--{each.name}",
             "group_name" if each.name == "group" else each.field,
-            type=_Read(each.read, name) if each.read is duration_in else each.read,
-            default=each.default,
-            metavar=name,
-            help=each.help + shown,
+            type=duration if is_duration else each.read,
+            default=(shown or None) if is_duration else each.default,
+            metavar=each.name.rpartition("-")[2].upper(),
+            help=each.help + (f"  [default: {shown}]" if shown else ""),
         )(command)
     return command
-
-
-class _Read(click.ParamType):
-    """What a limit reads from a text; a default is what it is."""
-
-    def __init__(self, read: Callable[[str], Any], name: str) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
-        """Return the value. Fails with a usage error that says what to write."""
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._read(value)
-        except ValueError as error:
-            self.fail(str(error), parameter, context)
 
 
 @click.command(epilog=_EPILOG)
@@ -80,9 +63,7 @@ class _Read(click.ParamType):
 @click.option("-v", "--verbose", is_flag=True, help="Show what is well, too, each on its line.")
 @with_watch
 @_with_limits
-@click.pass_context
 def check(
-    context: click.Context,
     what: str,
     root: Path | str,
     output: str,
@@ -103,7 +84,7 @@ def check(
         raise StoreCannotBeOpened(told)
     written = _form(Output("json" if output == "text" and query else output, query, where), verbose=verbose)
     code = probe.checked(what, str(root), _limits(given), written, is_for_nagios=output == "nagios")
-    context.exit(code)
+    click.get_current_context().exit(code)
 
 
 def usual_limits(context: click.Context) -> Limits:
@@ -145,6 +126,9 @@ def _form(out: Output, *, verbose: bool) -> report.Form:
     def of_output(found: list[Finding]) -> str:
         return out._replace(where=None).text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
 
-    forms = {**report.FORMATS, "text": functools.partial(report.text, verbose=verbose, width=terminal.columns())}
+    forms: dict[str, report.Form] = {
+        **report.FORMATS,
+        "text": functools.partial(report.text, verbose=verbose, width=terminal.columns()),
+    }
     form = of_output if out.query is not None else forms.get(out.form, of_output)
     return lambda found: form([each for each in found if out.chosen([report.row(each)])])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqclient.workers.console import status
+from rmqclient.workers.console import layout, status
 from rmqclient.workers.console.opening import opened_backend, opened_reader
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_output, with_store
@@ -63,7 +63,7 @@ def message_trace(message_id: str, topic_name: str | None, root: Path | str, out
         steps = life_of(backend, _found(backend, message_id, topic_name))
     rows: list[dict[str, Any]] = [
         {
-            "time": None if step.at_ms is None else status.local_time(step.at_ms),
+            "time": None if step.at_ms is None else layout.local_time(step.at_ms),
             "event": step.event,
             "place": step.place,
             "detail": status.printable(step.detail.encode()),

@@ -7,6 +7,7 @@ Ages and times are written as people say them; programs get milliseconds by ``-o
 
 from __future__ import annotations
 
+import datetime
 import json
 import textwrap
 import unicodedata
@@ -93,6 +94,12 @@ def label(name: str) -> str:
     return _LABELS.get(name, name).replace("_", " ")
 
 
+def local_time(milliseconds: int) -> str:
+    """Return a time in ms since 1970 as a person of this time zone reads it."""
+    stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
+    return stored.isoformat(" ", "milliseconds")
+
+
 def _column(name: str, values: list[Any]) -> _Column:
     is_numeric = all(isinstance(value, int | float | None) for value in values)
     if is_numeric and name.endswith("_timestamp"):
@@ -110,8 +117,6 @@ def _age(value: float | None, unit: float) -> str | None:
 
 
 def _moment(value: int | None) -> str:
-    from rmqclient.workers.console.status import local_time  # noqa: PLC0415 - as above
-
     return "-" if value is None else local_time(value)
 
 

@@ -5,7 +5,6 @@ A row is a mapping with stable keys, the same for the table, for JSON and for ``
 
 from __future__ import annotations
 
-import datetime
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -162,7 +161,7 @@ def dead_letter_row(letter: DeadLetter) -> Row:
         "topic": letter.topic,
         "keys": list(letter.message.keys),
         "attempts": letter.attempts,
-        "given_up": local_time(letter.message.store_timestamp),
+        "given_up": layout.local_time(letter.message.store_timestamp),
         "done": letter.done,
         "error": letter.error,
     }
@@ -193,7 +192,7 @@ def dead_letter_lines(letter: DeadLetter) -> list[str]:
     row = {**dead_letter_row(letter), "done": letter.done or "waiting", "keys": " ".join(letter.message.keys) or "-"}
     lines = [f"{layout.label(name):<13} {value}" for name, value in row.items()]
     for failure in letter.failures:
-        when = local_time(int(failure.get("at", 0)))
+        when = layout.local_time(int(failure.get("at", 0)))
         error = printable(f"{failure.get('error')}: {failure.get('text')}".encode())
         lines.append(f"attempt {failure.get('attempt')}  {when}  {failure.get('worker') or '-'}  {error}")
         lines += [printable(line.encode()) for line in own_frames(str(failure.get("trace", "")))]
@@ -220,8 +219,8 @@ def message_page(message: ReceivedMessage) -> list[str]:
         f"id            {message.message_id}",
         f"topic         {message.topic}",
         f"place         {message.queue_id}:{message.queue_offset}  (commit log {message.commit_log_offset})",
-        f"stored        {local_time(message.store_timestamp)}",
-        f"born          {local_time(message.born_timestamp)}",
+        f"stored        {layout.local_time(message.store_timestamp)}",
+        f"born          {layout.local_time(message.born_timestamp)}",
         f"tags          {message.tags or '-'}",
         f"keys          {' '.join(message.keys) or '-'}",
         f"attempts      {message.reconsume_times}",
@@ -233,7 +232,7 @@ def message_page(message: ReceivedMessage) -> list[str]:
 
 def message_line(message: ReceivedMessage) -> str:
     """A message as one line of text: queue and offset, local time, tags, keys, body. Control characters are escaped."""
-    when = local_time(message.store_timestamp)
+    when = layout.local_time(message.store_timestamp)
     labels = " ".join([message.tags or "-", *message.keys])
     return f"{message.queue_id}:{message.queue_offset}  {when}  {labels}  {_shown_body(message)}"
 
@@ -248,12 +247,6 @@ def _shown_body(message: ReceivedMessage) -> str:
 
     body, error = opened(message)
     return printable(body if error is None else f"<{error}>".encode())
-
-
-def local_time(milliseconds: int) -> str:
-    """Return a time in ms since 1970 as a person of this time zone reads it."""
-    stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
-    return stored.isoformat(" ", "milliseconds")
 
 
 def _rounded(milliseconds: float | None) -> float | None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,7 +251,7 @@ def test_rates_of_the_first_frame_are_not_measured(root: Path) -> None:
     ids=["usual", "NO_COLOR", "dumb"],
 )
 def test_colours_and_codes_are_those_that_the_terminal_understands(
-    root: Path, variables: dict[str, str], has_colours: bool, has_codes: bool
+    root: Path, variables: dict[str, Any], has_colours: bool, has_codes: bool
 ) -> None:
     with terminal(root, "--interval", "10ms", "-n", "2", **variables) as screen:
         assert screen.end() == 0
