@@ -41,9 +41,9 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path | str, out: Outpu
 
     now_ms = time.time_ns() // 1_000_000
     with opened_store(root, "messages that wait for a time") as store:
-        if topic_name is not None:
-            store.topics.queues(topic_name)  # raises UnknownTopic
         rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
+        if topic_name is not None and not rows:
+            store.topics.queues(topic_name)  # raises UnknownTopic
     nothing = "no message waits for its time; those with a delay level are not listed"
     out.write(rows, nothing=nothing)
 

@@ -36,9 +36,9 @@ def tx_ls(group: str | None, topic: str | None, root: Path | str, out: Output) -
     from rmqclient.sending import transactions
 
     with opened_backend(root) as backend:
-        if topic is not None:
-            backend.topics.queues(topic)  # raises UnknownTopic
         rows = [_row(each) for each in transactions.select(backend, group=group, topic=topic)]
+        if topic is not None and not rows:
+            backend.topics.queues(topic)  # raises UnknownTopic
     out.write(rows, nothing="no undecided transactions")
 
 

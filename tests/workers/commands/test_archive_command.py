@@ -37,7 +37,7 @@ def test_it_says_what_was_uploaded_and_what_the_archive_holds(tmp_path: Path) ->
     # And the second time nothing
     again = run("--store", root, "--to", tmp_path / "archive", "-o", "json")
     assert (again.stderr, json.loads(again.stdout)["uploaded_bytes"]) == ("", 0)
-    assert run("--store", root, "--to", tmp_path / "archive").stdout.split()[:2] == ["url", "log_files"]
+    assert run("--store", root, "--to", tmp_path / "archive").stdout.split()[:2] == ["log", "queue"], "a head of words"
 
 
 def test_it_fails_when_retention_was_faster_and_only_that_time(tmp_path: Path) -> None:

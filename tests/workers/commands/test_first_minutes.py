@@ -69,11 +69,11 @@ def test_a_group_counts_its_consumers_once_and_shows_no_retry_topic(tmp_path: Pa
     assert "%RETRY%" not in shown
 
 
-def test_a_key_that_no_message_has_is_a_note(tmp_path: Path) -> None:
+def test_a_key_that_no_message_has_is_a_miss(tmp_path: Path) -> None:
     run("topic", "create", "orders", "--store", str(tmp_path))
     result = run("message", "find", "orders", "A-17", "--store", str(tmp_path))
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "no message of orders has the key A-17 in that time\n"
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "rmq: no message of orders has the key A-17 in that time\n"
 
 
 @pytest.mark.parametrize("command", [["topic", "info"], ["tail", "--no-follow"], ["topic", "table"]])
