@@ -15,8 +15,8 @@ from rmqclient.duration import duration_in
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
 from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
+from rmqclient.workers.console import terminal
 from rmqclient.workers.console.settings import SettingsError, load
-from rmqclient.workers.console.terminal import columns
 
 LOOKS = {"all": findings.look, "ready": findings.ready, "live": findings.alive}
 
@@ -73,8 +73,15 @@ def main(arguments: Sequence[str]) -> int | None:
         return None
     limits = Limits(**{each.field: found[each.name] for each in LIMITS if each.name in found})
     form = found.get("output", "text")
-    written = _text if form == "text" else report.FORMATS[form]
-    return checked(found["what"], found["store"], limits, written, is_for_nagios=form == "nagios")
+    what = found["what"]
+    written = as_text(what) if form == "text" else report.FORMATS[form]
+    return checked(what, found["store"], limits, written, is_for_nagios=form == "nagios")
+
+
+def as_text(what: str, *, verbose: bool = False) -> report.Form:
+    """Return how a person reads what one of ``LOOKS`` finds: of the short ones each finding is shown."""
+    width = terminal.columns()
+    return lambda found: report.text(found, verbose=verbose or what != "all", width=width)
 
 
 def checked(what: str, root: str, limits: Limits, written: report.Form, *, is_for_nagios: bool) -> int:
@@ -94,10 +101,6 @@ def checked(what: str, root: str, limits: Limits, written: report.Form, *, is_fo
     if is_for_nagios:
         return report.worst(found)
     return _FAILED if any(each.level >= findings.CRITICAL for each in found) else 0
-
-
-def _text(found: list[findings.Finding]) -> str:
-    return report.text(found, width=columns())
 
 
 def _read(arguments: Sequence[str]) -> dict[str, Any] | None:

@@ -7,7 +7,6 @@ The options and the look are those of :mod:`rmqclient.workers.probe`, which runs
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ import click
 from rmqclient.duration import duration_in
 from rmqclient.place import scheme_of
 from rmqclient.workers import probe
-from rmqclient.workers.console import terminal
 from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.parameters import duration, with_store
 from rmqclient.workers.console.watching import with_watch
@@ -82,7 +80,8 @@ def check(
 
         told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
         raise StoreCannotBeOpened(told)
-    written = _form(Output("json" if output == "text" and query else output, query, where), verbose=verbose)
+    out = Output("json" if output == "text" and query else output, query, where)
+    written = _form(out, probe.as_text(what, verbose=verbose))
     code = probe.checked(what, str(root), _limits(given), written, is_for_nagios=output == "nagios")
     click.get_current_context().exit(code)
 
@@ -120,15 +119,12 @@ def _limits(given: dict[str, Any]) -> Limits:
     return Limits(**{name: value for name, value in named.items() if value is not None})
 
 
-def _form(out: Output, *, verbose: bool) -> report.Form:
+def _form(out: Output, text: report.Form) -> report.Form:
     from rmqclient.health import report
 
     def of_output(found: list[Finding]) -> str:
         return out._replace(where=None).text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
 
-    forms: dict[str, report.Form] = {
-        **report.FORMATS,
-        "text": functools.partial(report.text, verbose=verbose, width=terminal.columns()),
-    }
+    forms = {**report.FORMATS, "text": text}
     form = of_output if out.query is not None else forms.get(out.form, of_output)
     return lambda found: form([each for each in found if out.chosen([report.row(each)])])
