@@ -11,7 +11,7 @@ import pytest
 
 from rmqclient import Decision, Message, ReceivedMessage, TransactionProducer
 from rmqclient.cluster.client.client import ClusterClient
-from rmqclient.cluster.producing import transactions
+from rmqclient.cluster.sending import transactions
 from rmqclient.errors import AnswerError, HandlerError, RequestTimedOut
 from rmqclient.remoting.frame import ONEWAY, Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields
