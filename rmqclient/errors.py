@@ -125,6 +125,7 @@ from rmqclient.store.errors import (
     ClientIdInUse,
     ConfigMismatch,
     DiskFailed,
+    HandlerError,
     InvalidName,
     LimitReached,
     LogsDiffer,
@@ -395,10 +396,6 @@ class BatchConflict(StoreError):
 
 class DataLost(StoreError):
     """Messages that a Spark reader asked for were removed or are damaged; see the source's ``failOnDataLoss``."""
-
-
-class HandlerError(QueueError):
-    """A handler cannot be registered, loaded or handed to another process."""
 
 
 class WorkersEnded(QueueError):

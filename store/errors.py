@@ -267,6 +267,10 @@ class ClientIdInUse(MembershipRefused):
     """A living member of the group has the same client id: both members would act as the owner of its queues."""
 
 
+class HandlerError(QueueError):
+    """A handler cannot be registered, loaded or copied; or something that is only for a running handler was used."""
+
+
 class ThreadLost(QueueError):
     """A thread of the library ended by an error, which is the cause: its process does only a part of its work.
 

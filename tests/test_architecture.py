@@ -208,7 +208,7 @@ def sources_of(package: str) -> list[Path]:
     inside = [other for other in FOLDERS.values() if other.parent == folder]
     return sorted(
         path
-        for pattern in ("*.py", "*.pyx", "*.pxi")
+        for pattern in ("*.py", "*.pyx", "*.pxi", "*.pyi")
         for path in folder.rglob(pattern)
         if not any(path.is_relative_to(other) for other in inside)
     )
@@ -248,7 +248,7 @@ def file_of(name: str) -> Path | None:
 def imported_names(path: Path) -> frozenset[str]:
     """Return everything a file imports, in full: ``from os import path`` gives ``os.path``."""
     text = path.read_text(encoding="utf-8")
-    return frozenset(python_imports(path, text) if path.suffix == ".py" else cython_imports(text))
+    return frozenset(python_imports(path, text) if path.suffix in {".py", ".pyi"} else cython_imports(text))
 
 
 def python_imports(path: Path, text: str) -> Iterator[str]:

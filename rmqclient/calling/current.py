@@ -13,14 +13,14 @@ turns in one thread. What a handler starts in its context, such as ``asyncio.to_
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
+from typing import cast
 
 from rmqclient.backend.group_protocols import Grant
 from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.steps import Steps
 from rmqclient.steps.steps_factory import StepsFactory
-from rmqclient.store import give_steps
+from rmqclient.store import handling
 
 FIELDS = ("message_id", "topic", "group", "attempt")
 """What log lines show of a message."""
@@ -53,15 +53,31 @@ class Current:
 
     def enter(self) -> None:
         """Make this what the running thread or coroutine, and what it starts from now on, handles."""
-        _current.set(self)
+        handling.set(self)
+
+    def steps_of(self, message: ReceivedMessage) -> Steps:
+        """Return the steps of the message that the handler was called with: what ``message.steps`` is.
+
+        Raises HandlerError for any other message, and as :meth:`rmqclient.steps.steps_factory.StepsFactory.steps`.
+        """
+        if self.factory is None or (handled := self.message) is None:
+            raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
+        if self.steps is not None and self.steps.message is message:
+            return self.steps
+        steps = self.factory.steps(message, self.grant)
+        if message is not handled:
+            raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
+        self.steps = steps
+        return steps
 
 
-_current: ContextVar[Current | None] = ContextVar("rmqclient_current", default=None)
+def _current() -> Current | None:
+    return cast("Current | None", handling.get())  # only Current.enter sets it
 
 
 def current_message() -> ReceivedMessage | None:
     """Return the message that the running handler was called with, of a batch the first; None outside of a handler."""
-    current = _current.get()
+    current = _current()
     return None if current is None else current.message
 
 
@@ -70,7 +86,7 @@ def log_fields() -> dict[str, str | int]:
 
     The attempt counts from 1. A message that comes from the retry topic has the topic to which it was sent.
     """
-    current = _current.get()
+    current = _current()
     if current is None or (message := current.message) is None:
         return {}
     return fields_of(message, current.group)
@@ -86,26 +102,9 @@ def fields_of(message: ReceivedMessage, group: str) -> dict[str, str | int]:
     }
 
 
-def steps_of(message: ReceivedMessage) -> Steps:
-    """Return the steps of the message that the running handler was called with: what ``message.steps`` is.
-
-    Raises HandlerError for any other message, and as :meth:`rmqclient.steps.steps_factory.StepsFactory.steps`.
-    """
-    current = _current.get()
-    if current is None or current.factory is None or (handled := current.message) is None:
-        raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
-    if current.steps is not None and current.steps.message is message:
-        return current.steps
-    steps = current.factory.steps(message, current.grant)
-    if message is not handled:
-        raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
-    current.steps = steps
-    return steps
-
-
 def begun_steps(message: ReceivedMessage) -> Steps | None:
     """Return the steps of a message whose call has ended just now, if its handler asked for them."""
-    current = _current.get()
+    current = _current()
     steps = None if current is None else current.steps
     return steps if steps is not None and steps.message is message else None
 
@@ -124,6 +123,3 @@ class MessageFields(logging.Filter):
             if name not in record.__dict__:
                 setattr(record, name, fields.get(name, ""))
         return True
-
-
-give_steps(steps_of)

@@ -1,16 +1,16 @@
 """Types and documentation of the compiled kernel. Its rules stand in the docstring of ``_kernel.pyx``."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingLike
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from datetime import timedelta
 from io import FileIO
 from threading import Condition as _Condition
 from threading import Lock
 from types import TracebackType
-from typing import ParamSpec, Protocol, Self, TypeAlias, TypeVar, final
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, final
 
-from rmqclient.steps.steps import Steps
-from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.message_queue import MessageQueue
 
 _P = ParamSpec("_P")
@@ -45,6 +45,47 @@ class _GrantFiles(Protocol):
     def log_file(self, commit_log_offset: int) -> tuple[Mapping, int] | None: ...
     def queue_file(self, slot: int, queue_offset: int) -> tuple[Mapping, int] | None: ...
     def oldest(self, slot: int) -> int: ...
+
+class _Lock(Protocol):
+    def wait_exclusive(self, byte: int, timeout_s: float) -> None: ...
+    def check_in_place(self) -> None: ...
+    def busy_here(self, byte: int, waited_s: float) -> Exception: ...
+
+class _StepsOf(Protocol, Generic[_T]):
+    """Durable steps whose results have one type."""
+
+    def __call__(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **named: _P.kwargs) -> _T: ...
+    async def run_async(
+        self, name: str, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **named: _P.kwargs
+    ) -> _T: ...
+    def wait_for(self, name: str, timeout: timedelta | float | None = None) -> _T: ...
+
+class _Steps(Protocol):
+    """The durable steps of one message; docs/handling/steps.md describes them."""
+
+    def __call__(self, name: str, function: Callable[_P, _T], /, *args: _P.args, **named: _P.kwargs) -> _T: ...
+    def __getitem__(self, kind: type[_T]) -> _StepsOf[_T]: ...
+    async def run_async(
+        self, name: str, function: Callable[_P, Awaitable[_T]], /, *args: _P.args, **named: _P.kwargs
+    ) -> _T: ...
+    def sleep(
+        self,
+        duration: timedelta | float | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+    ) -> None: ...
+    def wait_for(self, name: str, timeout: timedelta | float | None = None) -> Any: ...
+
+class _Handling(Protocol):
+    """A thread or a coroutine that calls a handler."""
+
+    def steps_of(self, message: ReceivedMessage) -> _Steps: ...
+
+handling: ContextVar[_Handling | None]
+"""What calls a handler in the running thread or coroutine: :attr:`ReceivedMessage.steps` asks it."""
 
 def arm(point: int, passes: int, signal_number: int) -> None:
     """Let this process die by a signal when it comes to a crash point; it passes the point ``passes`` times first."""
@@ -254,9 +295,7 @@ class HeldMutex:
 class HeldByte:
     """What :meth:`rmqclient.store.files.file_lock.LockFile.held` returns."""
 
-    def __new__(
-        cls, lock: LockFile, file: FileIO, own: set[int], section: Lock, byte: int, timeout_s: float
-    ) -> Self: ...
+    def __new__(cls, lock: _Lock, file: FileIO, own: set[int], section: Lock, byte: int, timeout_s: float) -> Self: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
 
@@ -373,9 +412,6 @@ def sent_result(
 def duplicate_of(message: ReceivedMessage, queue: MessageQueue) -> SendResult:
     """Return where a message stands, as the result of a send that found it there."""
 
-def give_steps(steps_of: Callable[[ReceivedMessage], Steps]) -> None:
-    """Set what :attr:`ReceivedMessage.steps` returns in this process: the consumers are above the store."""
-
 @final
 class ReceivedMessage:
     """A message of the log. Each field is decoded when it is read."""
@@ -481,11 +517,11 @@ class ReceivedMessage:
         """Return the named ones of :attr:`properties`, without decoding the others."""
 
     @property
-    def steps(self) -> Steps:
+    def steps(self) -> _Steps:
         """The durable steps of the handler that was called with this message; the first read looks them up.
 
-        Raises RuntimeError in a process without a handler, HandlerError outside of the handler's call and for handlers
-        that have no steps, NotOnCluster, StepsLost, and as a read of the store.
+        Raises HandlerError outside of the handler's call and for handlers that have no steps, NotOnCluster, StepsLost,
+        and as a read of the store.
         """
 
     @property

@@ -45,6 +45,7 @@ from rmqclient.store.errors import (
     BatchTooLarge,
     BodyTooLarge,
     BodyUnreadable,
+    HandlerError,
     MessageRejected,
     OffsetOutOfRange,
     PageCacheBusy,

@@ -1,12 +1,10 @@
 # --- what is received: a record, decoded field by field ---------------------------------------------------------------
 
+from contextvars import ContextVar as _ContextVar
+
 cdef int64_t DEFAULT_LIMIT = _DEFAULT_LIMIT
-cdef object _steps_of = None
 
-
-def give_steps(object steps_of not None):
-    global _steps_of
-    _steps_of = steps_of
+handling = _ContextVar("rmqclient_handling", default=None)
 
 
 @cython.final
@@ -176,12 +174,13 @@ cdef class ReceivedMessage:
     def steps(self):
         """The durable steps of the handler that was called with this message; the first read looks them up.
 
-        Raises RuntimeError in a process without a handler, HandlerError outside of the handler's call and for handlers
-        that have no steps, NotOnCluster, StepsLost, and as a read of the store.
+        Raises HandlerError outside of the handler's call and for handlers that have no steps, NotOnCluster, StepsLost,
+        and as a read of the store.
         """
-        if _steps_of is None:
-            raise RuntimeError("message.steps is for the handler that is called with the message: this process runs none")
-        return _steps_of(self)
+        running = handling.get()
+        if running is None:
+            raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
+        return running.steps_of(self)
 
     @property
     def tags_code(self):
