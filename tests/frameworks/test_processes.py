@@ -57,8 +57,6 @@ def test_a_worker_runs_what_comes_before_the_import_of_its_target(tmp_path: Path
         config=None,
         app=ImportedApp.of("tests.frameworks.needing:app"),
         before_import=app.hooks.before_import(),
-        slot=0,
-        drain_timeout_s=1.0,
     )
     loaded = load(boot)
 

@@ -30,11 +30,11 @@ from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 if TYPE_CHECKING:
     from rmqclient import App
     from rmqclient.health.service_manager import ServiceManager
-    from rmqclient.workers.loading import ImportedApp
-    from rmqclient.workers.processes import places, worker
+    from rmqclient.workers.processes import places
     from rmqclient.workers.processes.logs import LogFormat
     from rmqclient.workers.processes.reporting import Reporting
     from rmqclient.workers.processes.signals import SignalPipe
+    from rmqclient.workers.processes.worker import Boot
     from rmqclient.workers.processes.worker_life import Limits
 
 
@@ -114,6 +114,7 @@ def run(
     from rmqclient.workers.processes.logs import configure_logging
     from rmqclient.workers.processes.signals import SignalPipe
     from rmqclient.workers.processes.supervisor import SIGNALS
+    from rmqclient.workers.processes.worker import Boot
     from rmqclient.workers.processes.worker_life import Limits
 
     configure_logging(log_level.upper(), log_format)
@@ -131,7 +132,15 @@ def run(
             start_timeout_s=start_timeout or float("inf"),
             beat_timeout_s=beat_timeout,
         )
-        running = _Running(named, app, place, limits, log_level.upper(), log_format, report_s)
+        boot = Boot(
+            root=place,
+            config=app.config,
+            app=named,
+            before_import=app.hooks.before_import(),
+            log_level=log_level.upper(),
+            log_format=log_format,
+        )
+        running = _Running(app, boot, limits, report_s)
         sys.exit(running.supervise(manager, signal_pipe, processes or _usable_cpus(), member_name, metrics_at))
 
 
@@ -139,13 +148,10 @@ def run(
 class _Running:
     """One run of an application: what it runs, and how."""
 
-    named: ImportedApp
     app: App
     """As this process imported it; each worker imports it again."""
-    root: Path | str
+    boot: Boot
     limits: Limits
-    log_level: str
-    log_format: LogFormat
     report_s: float
 
     def supervise(
@@ -160,20 +166,20 @@ class _Running:
         from rmqclient.workers.processes import places, supervisor
         from rmqclient.workers.processes.child import start_fork_server
 
-        boot = self._boot()
+        root, log_format = self.boot.root, self.boot.log_format
         start_fork_server()  # before the store and the housekeeper, which may start threads
         with (
-            opening(self.root, lambda: places.for_supervisor(self.root, self.app.config)) as place,
+            opening(root, lambda: places.for_supervisor(root, self.boot.config)) as place,
             contextlib.ExitStack() as shown_at,
         ):
             self._say(place, processes)
             reporting = self._reporting(manager, place)
             if metrics_at is not None:
-                shown_at.enter_context(_metrics(self.root, metrics_at, reporting, self.log_format))
+                shown_at.enter_context(_metrics(root, metrics_at, reporting, log_format))
             signal_pipe.install()  # from here until the store is closed no signal interrupts anything
             return supervisor.Supervisor(
                 place.workers,
-                boot,
+                self.boot,
                 signal_pipe,
                 processes=processes,
                 limits=self.limits,
@@ -181,20 +187,6 @@ class _Running:
                 reporting=reporting,
                 check_in_place=place.check_in_place,
             ).run()
-
-    def _boot(self) -> worker.Boot:
-        from rmqclient.workers.processes import worker
-
-        return worker.Boot(
-            root=self.root,
-            config=self.app.config,
-            app=self.named,
-            before_import=self.app.hooks.before_import(),
-            slot=0,
-            drain_timeout_s=self.limits.drain_timeout_s,
-            log_level=self.log_level,
-            log_format=self.log_format,
-        )
 
     def _reporting(self, manager: ServiceManager, place: places.Supervised) -> Reporting:
         from rmqclient.workers.processes.reporting import Reporting
@@ -211,7 +203,7 @@ class _Running:
         banner = status.banner(
             place.name, self.app.handlers, processes=processes, durability=place.durability, crons=self.app.crons
         )
-        _tell(banner, self.log_format)
+        _tell(banner, self.boot.log_format)
 
 
 def _tell(text: str, log_format: LogFormat) -> None:

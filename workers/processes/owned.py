@@ -58,8 +58,6 @@ def _supervise(plan: Plan, owner: Connection, signal_pipe: SignalPipe) -> ExitCo
         config=plan.config,
         app=plan.app,
         before_import=plan.before_import,
-        slot=0,
-        drain_timeout_s=limits.drain_timeout_s,
         log_level=plan.log_level,
     )
     start_fork_server()  # before the store and the housekeeper, which may start threads

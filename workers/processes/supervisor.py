@@ -77,8 +77,9 @@ _log = logging.getLogger(__name__)
 class Supervisor:
     """Runs workers until they are told to stop.
 
-    Every worker gets ``boot``, with its own slot. Start the fork server first
-    (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with :data:`SIGNALS`.
+    Every worker gets ``boot``, with its own slot and name, and with the time to drain that ``limits`` leave. Start the
+    fork server first (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with
+    :data:`SIGNALS`.
     Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
     another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path. ``owner`` is
     the process for whose time the workers run, and which may say :data:`STOP` and :data:`KILL`.
@@ -209,7 +210,14 @@ class Supervisor:
             self._feed(number, Exited(None, random.random()))
             return
         try:
-            child = Child(replace(self._boot, slot=slot, member_name=f"{self._member_name}-{number}"))
+            child = Child(
+                replace(
+                    self._boot,
+                    slot=slot,
+                    drain_timeout_s=self._limits.drain_timeout_s,
+                    member_name=f"{self._member_name}-{number}",
+                )
+            )
         except (OSError, EOFError) as error:
             _log.error("worker %d: no process: %s", number, error)
             self._table.release(slot)

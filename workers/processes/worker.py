@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """All inputs of a worker."""
+    """All inputs of a worker. Its supervisor sets the last three."""
 
     root: Path | str
     """The directory of a store, or the URL of a cluster."""
@@ -78,14 +78,14 @@ class Boot:
     before_import: bytes
     """Functions that run before ``app`` is loaded: :meth:`rmqclient.calling.hooks.Hooks.before_import`."""
 
-    slot: int
-    """The worker's slot of the worker table, claimed by the supervisor."""
-
-    drain_timeout_s: float
-    """How long the worker may drain after SIGTERM."""
-
     log_level: str | int = "INFO"
     log_format: LogFormat = "text"
+
+    slot: int = 0
+    """The worker's slot of the worker table, claimed by the supervisor."""
+
+    drain_timeout_s: float = 0.0
+    """How long the worker may drain after SIGTERM."""
 
     member_name: str = "worker-1"
     """The name under which broadcast handlers keep their offsets. A worker that replaces another one has its name."""

@@ -115,8 +115,6 @@ def main(root: Path, journal: Path, processes: int) -> int:
         config=CONFIG,
         app=ImportedApp.of("tests.groups.processes.poison:app"),
         before_import=app.hooks.before_import(),
-        slot=0,
-        drain_timeout_s=limits.drain_timeout_s,
         log_level="WARNING",
     )
     start_fork_server()
