@@ -53,17 +53,6 @@ from rmqclient.store.runtime.rows import MemberInfo, WorkerState, WorkerStatus
 from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerTable
 from rmqclient.store.threads.signals import take_no_signals
-from rmqclient.store.wire import (
-    OffsetId,
-    ReadStatus,
-    decode_records,
-    encode_batch,
-    encode_each,
-    encode_properties,
-    new_message_id,
-    parse_offset_id,
-    sent_results,
-)
 
 __all__ = [
     "ACK_WINDOW",
@@ -94,10 +83,8 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageStore",
-    "OffsetId",
     "PlainSends",
     "QueueGrant",
-    "ReadStatus",
     "ReceivedMessage",
     "RecordReader",
     "RetentionConfig",
@@ -114,21 +101,14 @@ __all__ = [
     "append_received_batch",
     "boottime",
     "check_client_id",
-    "decode_records",
     "default_client_id",
     "delay_ms",
-    "encode_batch",
-    "encode_each",
-    "encode_properties",
     "fork",
     "handling",
     "java_hash",
     "limit_resident",
-    "new_message_id",
     "open_store",
-    "parse_offset_id",
     "running_in",
-    "sent_results",
     "stored_message",
     "take_no_signals",
     "use_one_heap",

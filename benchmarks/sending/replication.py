@@ -19,7 +19,8 @@ from benchmarks.child import Begin, Child, alone
 from benchmarks.cluster import ours
 from benchmarks.measure import Benchmark, Samples, Size, rate, scratch
 from rmqclient import Message, Producer
-from rmqclient.store import open_store, parse_offset_id
+from rmqclient.store import open_store
+from rmqclient.store.wire import parse_offset_id
 from tests.interop.cluster.clusters import started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, FAST_JVM, why_not
 from tests.replication.pairs import Process, follow, until

@@ -19,7 +19,7 @@ from benchmarks.measure import Benchmark, Samples, Size, scratch
 from benchmarks.serving.asking import Asking
 from rmqclient import Message, Producer
 from rmqclient.remoting.table import RequestCode, request
-from rmqclient.store import decode_records
+from rmqclient.store.wire import decode_records
 from rmqclient.testing import serve
 
 TOPIC = "bench"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqclient.store import parse_offset_id
+from rmqclient.store.wire import parse_offset_id
 
 _UNIQUE_BYTES = 16
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import MemberInfo, MessageQueue
-from rmqclient.store.observe.summary import Group
 
 if TYPE_CHECKING:
     from rmqclient.filters import MessageFilter
+    from rmqclient.store.observe.summary import Group
 
 
 class Grant(Protocol):

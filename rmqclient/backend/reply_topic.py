@@ -19,7 +19,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_topic
 from rmqclient.store import MessageQueue, default_client_id, java_hash
 from rmqclient.store.errors import UnknownTopic
-from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX, cluster_name
+from rmqclient.store.settings.config_file import REPLY_SUFFIX, cluster_name
 
 REPLY_QUEUES = 16
 """Queues of a new reply topic; a broker makes one. A reply wakes only the requesters of its queue."""

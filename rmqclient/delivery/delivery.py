@@ -20,6 +20,7 @@ from typing import Any, Generic, NamedTuple
 
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Membership
+from rmqclient.calling.answers import answering
 from rmqclient.calling.current import Current
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.delivery.acknowledging import Acknowledger
@@ -66,7 +67,7 @@ class Delivery(ABC, Generic[Queue]):
         self._callers = callers
         self._steps_factory = StepsFactory(backend, handler)
         call = callers.of(handler)
-        self._call = Replier(backend).answering(handler, call) if handler.replies else call
+        self._call = answering(Replier(backend), handler, call) if handler.replies else call
         self._calls = [Calls() for _ in range(self._call_count(handler))]
         self._threads = self._make_threads()
         self.counters = Counters()

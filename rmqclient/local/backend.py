@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rmqclient.backend.backend import Backend, leave_open
 from rmqclient.backend.group_protocols import Move
@@ -25,15 +26,16 @@ from rmqclient.local.reader import read
 from rmqclient.local.sender import LocalSender
 from rmqclient.local.steps import LocalSteps
 from rmqclient.local.transactions import LocalTransactions
-from rmqclient.local.update_reader import LocalUpdateReader
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX, group_and_member
-from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, clock, layout
-from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
+from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, layout
+from rmqclient.store.errors import QueueError, QueueOwned
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
-from rmqclient.store.observe.reading import Reading, Unreadable
-from rmqclient.store.observe.summary import Group, groups_of
 from rmqclient.store.threads.logs import Log
+
+if TYPE_CHECKING:  # a sender needs none of these
+    from rmqclient.local.update_reader import LocalUpdateReader
+    from rmqclient.store.observe.summary import Group
 
 _log = Log(__name__)
 
@@ -124,6 +126,8 @@ class _Queues(_Part):
         return self._store.arrival_bell()
 
     def update_reader(self) -> LocalUpdateReader:
+        from rmqclient.local.update_reader import LocalUpdateReader  # noqa: PLC0415 - at the first table that is read
+
         return LocalUpdateReader(self._store)
 
 
@@ -144,12 +148,9 @@ class _Messages(_Part):
 
 class _Groups(_Part):
     def all(self) -> list[Group]:
-        root = self._usable().root
-        try:
-            with Reading(str(root)) as reading:  # words are read without a lock
-                return groups_of(reading.observe(wall_ms=clock.wall_ms(), ages=0))
-        except Unreadable as error:
-            raise StoreUnusable(str(error)) from error
+        from rmqclient.local.observed import observed_groups  # noqa: PLC0415 - at the first look at groups
+
+        return observed_groups(self._usable().root)
 
     def find(self, group: str) -> Group | None:
         return next((each for each in self.all() if each.group == group), None)

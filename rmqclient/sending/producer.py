@@ -34,8 +34,7 @@ from rmqclient.store.bodies import Compression, check_level, compress
 from rmqclient.store.closing import Closing
 from rmqclient.store.errors import MessageRejected
 from rmqclient.store.waiting.once import with_key
-from rmqclient.tracing.message_trace import MessageTrace
-from rmqclient.tracing.observers import Observer, observers_of
+from rmqclient.tracing.observers import observers_of
 from rmqclient.tracing.outgoing import ObservedSender
 
 
@@ -84,8 +83,11 @@ class Producer(Closing):
             self._is_sync = settings.durability is Durability.SYNC
             self._queue_count = settings.default_queue_count
             self._max_opened_body_bytes = settings.max_opened_body_bytes
-            self._observers: list[Observer] = [MessageTrace(self._backend, self.group)] if message_trace else []
-            self._observers += observers_of(self._backend)
+            self._observers = observers_of(self._backend)
+            if message_trace:
+                from rmqclient.tracing.message_trace import MessageTrace  # noqa: PLC0415 - most producers have none
+
+                self._observers.insert(0, MessageTrace(self._backend, self.group))
             self._sender = self._wrapped(compressor, middleware)
             self._buffer: Buffer | None = self._sender.buffer(write_buffer_bytes) if write_buffer_bytes else None
         except BaseException:

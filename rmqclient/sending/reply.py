@@ -18,17 +18,15 @@ Backends transport replies: :mod:`rmqclient.backend.replies`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from rmqclient.backend import Backend
 from rmqclient.backend.replies import Reply
 from rmqclient.errors import ReplyRejected
-from rmqclient.handler import Handler, check_ran, is_async
 from rmqclient.message import Message, ReceivedMessage
 from rmqclient.store import clock
 from rmqclient.store.errors import MessageRejected
-from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+from rmqclient.store.settings.config_file import REPLY_SUFFIX
 
 _PROPERTIES = (b"CORRELATION_ID", b"REPLY_TO_CLIENT", b"TTL", b"CLUSTER")
 
@@ -84,25 +82,13 @@ class Replier:
             )
         self._send(envelope, body, request)
 
-    def answering(self, handler: Handler, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a caller that also sends the returned value as the reply; ``call`` calls the handler's function.
+    @property
+    def waits(self) -> bool:
+        """Whether a send waits for a broker, so that an event loop must not call it."""
+        return self._sender.waits
 
-        It is ``async`` when the handler is. A reply that has to wait for a broker is then sent by a thread.
-        """
-        if is_async(handler.function):
-            import asyncio  # noqa: PLC0415 - only programs with coroutines need it
-
-            async def answer_async(message: ReceivedMessage) -> None:
-                self._answer(message, await call(message))
-
-            async def answer_beside(message: ReceivedMessage) -> None:
-                await asyncio.to_thread(self._answer, message, await call(message))
-
-            return answer_beside if self._sender.waits else answer_async
-        return lambda message: self._answer(message, call(message))
-
-    def _answer(self, message: ReceivedMessage, body: object) -> None:
-        check_ran(body)
+    def answer(self, message: ReceivedMessage, body: object) -> None:
+        """Send what a handler returned for a message, if that is a request. Raises ReplyRejected, and as a send."""
         envelope = Envelope.of(message)
         if envelope is None:
             return

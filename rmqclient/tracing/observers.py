@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from rmqclient.backend.around import Outgoing
 from rmqclient.backend.backend import Backend
-from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
+
+if TYPE_CHECKING:
+    from rmqclient.handler import Handler  # producers have observers, and no handlers
 
 
 class Sending(Protocol):

@@ -21,7 +21,6 @@ It is a Java properties file in ISO 8859-1 (BrokerStartup); see ``docs/guide/int
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,6 @@ from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.reading import settings_of
 from rmqclient.store.log import commit_log
 from rmqclient.store.settings import config_file, document
-
-REPLY_SUFFIX = "_REPLY_TOPIC"
-"""Suffix of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
 
 _LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}
 """The permissions that TopicConfigManager gives to the topic that is named after the broker."""
@@ -72,18 +68,12 @@ def broker_conf(root: Path) -> str:
     return "".join(f"{name}={_escaped(str(value))}\n" for name, value in lines.items())
 
 
-def cluster_name(topics: Collection[str]) -> str:
-    """Return the name of the cluster of the broker that made some of these topics, or RocketMQ's usual one."""
-    clusters = (name.removesuffix(REPLY_SUFFIX) for name in topics if name.endswith(REPLY_SUFFIX))
-    return next((name for name in clusters if name in topics), "DefaultCluster")
-
-
 def _names(root: Path) -> tuple[str, str]:
     """Return the names of the cluster and of the broker that used the directory, or RocketMQ's usual ones."""
     whole = document.read(root / config_file.TOPICS_FILE) or {}
     table = whole.get("topicConfigTable", {})
     topics: dict[str, Any] = table if isinstance(table, dict) else {}
-    cluster = cluster_name(topics)
+    cluster = config_file.cluster_name(topics)
     brokers = (
         name
         for name, entry in topics.items()

@@ -31,6 +31,9 @@ TOPICS_FILE = Path("config", "topics.json")
 DELAY_OFFSETS_FILE = Path("config", "delayOffset.json")
 CONSUMER_OFFSETS_FILE = Path("config", "consumerOffset.json")
 
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""Suffix of the topic that a broker keeps for the replies of its cluster. [MixAll.getReplyTopic]"""
+
 
 READABLE = 4
 WRITABLE = 2
@@ -150,6 +153,12 @@ def topics_version(root: Path) -> tuple[int, int]:
     if type(counter) is not int or type(timestamp) is not int:
         raise StoreCorrupt(path, 0, f"dataVersion is {version!r}")
     return counter, timestamp
+
+
+def cluster_name(topics: Collection[str]) -> str:
+    """Return the name of the cluster of the broker that made some of these topics, or RocketMQ's usual one."""
+    clusters = (name.removesuffix(REPLY_SUFFIX) for name in topics if name.endswith(REPLY_SUFFIX))
+    return next((name for name in clusters if name in topics), "DefaultCluster")
 
 
 def _topic_config(path: Path, name: str, entry: object) -> TopicConfig:

@@ -17,8 +17,9 @@ from rmqclient.errors import ReadOnlyReplica
 from rmqclient.remoting.bodies import ConsumerData, Heartbeat, Subscription, TopicRoute
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.replication.primary import Primary
-from rmqclient.store import Message, MessageStore, decode_records, open_store
+from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.settings import config_file
+from rmqclient.store.wire import decode_records
 from rmqclient.workers.cli import rmq
 from tests.broker.asking import asking
 from tests.broker.sending.sends import send_of

@@ -21,7 +21,8 @@ from rmqclient.remoting.errors import AnswerError, BodyError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request as new_request
 from rmqclient.remoting.table import response
-from rmqclient.store import MemberInfo, MessageQueue, MessageStore, TagSet, parse_offset_id
+from rmqclient.store import MemberInfo, MessageQueue, MessageStore, TagSet
+from rmqclient.store.wire import parse_offset_id
 
 TIMEOUT_S: Final = 10.0
 """Seconds within which a consumer has to answer. [Broker2Client.callClient]"""

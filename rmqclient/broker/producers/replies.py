@@ -36,7 +36,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request as request_of
 from rmqclient.store import MessageQueue, MessageStore, ReceivedMessage, clock, java_hash
-from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+from rmqclient.store.settings.config_file import REPLY_SUFFIX
 
 _PATIENCE_S: Final = 10.0
 """Seconds for which a requester may take to acknowledge a reply. [Broker2Client.callClient]"""

@@ -18,10 +18,11 @@ from rmqclient.broker.settings import ServeSettings
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import HALF_TOPIC, MessageStore, ReceivedMessage, parse_offset_id
+from rmqclient.store import HALF_TOPIC, MessageStore, ReceivedMessage
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.waiting.half_messages import group_of
 from rmqclient.store.waiting.real_queue import real_queue
+from rmqclient.store.wire import parse_offset_id
 
 _COMMIT: Final = 0x8
 _ROLLBACK: Final = 0xC

@@ -17,10 +17,11 @@ from typing import Final
 from rmqclient.broker.address import Address
 from rmqclient.broker.pulling.selection import Selection
 from rmqclient.broker.pulling.store_host import host_bytes
-from rmqclient.store import MessageQueue, MessageStore, ReadStatus, RecordReader
+from rmqclient.store import MessageQueue, MessageStore, RecordReader
 from rmqclient.store.errors import StoreCorrupt, UnknownTopic
 from rmqclient.store.log.record import reason
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.wire import ReadStatus
 
 MOST_MESSAGES: Final = 32
 """Messages of one answer, at most. [maxTransferCountOnMessageInMemory]"""

@@ -29,7 +29,7 @@ from rmqclient.remoting import bodies
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, ReceivedMessage, parse_offset_id
+from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, ReceivedMessage
 from rmqclient.store.bodies import open_body
 from rmqclient.store.errors import (
     BodyUnreadable,
@@ -39,6 +39,7 @@ from rmqclient.store.errors import (
     StoreCorrupt,
     UnknownTopic,
 )
+from rmqclient.store.wire import parse_offset_id
 
 _FIRST_WITH_MOST: Final = 121
 """Number of the first version whose clients send the limit of attempts. [V3_4_9]"""

@@ -28,10 +28,11 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.bodies import fastjson
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.table import request
-from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, decode_records
+from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.waiting.half_messages import checks_of, group_of
 from rmqclient.store.waiting.real_queue import real_queue
+from rmqclient.store.wire import decode_records
 
 _GROUP: Final = "CID_RMQ_SYS_TRANS"
 _GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rmqclient.errors import MessageRejected
 from rmqclient.message import Message
-from rmqclient.store import encode_each
+from rmqclient.store.wire import encode_each
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.remoting.errors import BodyError
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request_fields
-from rmqclient.store import decode_records
+from rmqclient.store.wire import decode_records
 
 _MAGIC: Final = -626_843_481
 _HEAD: Final = struct.Struct(">iiIiiqqiq")

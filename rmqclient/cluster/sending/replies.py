@@ -25,9 +25,9 @@ from rmqclient.names import PRODUCER_GROUP
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import response
-from rmqclient.store import encode_properties
-from rmqclient.store.inspect.broker_conf import REPLY_SUFFIX
+from rmqclient.store.settings.config_file import REPLY_SUFFIX
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.wire import encode_properties
 
 _MOST_KEPT: Final = 10_000
 """Replies that wait in one requester, at most. All requesters of a client get all replies, even idle ones."""

@@ -16,7 +16,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import PlaceUnknown
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, response_fields, wire_names
-from rmqclient.store import sent_results
+from rmqclient.store.wire import sent_results
 
 STORED: Final = frozenset(
     (

@@ -21,8 +21,8 @@ from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, Queu
 from rmqclient.message import Message, MessageQueue, ReceivedMessage, SendResult
 from rmqclient.names import check_sharding_key
 from rmqclient.remoting.codes import RequestCode
-from rmqclient.store import encode_properties, new_message_id
 from rmqclient.store.append.write_buffer import WriteBuffer
+from rmqclient.store.wire import encode_properties, new_message_id
 
 
 class ClusterSender:

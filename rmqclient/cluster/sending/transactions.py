@@ -26,10 +26,10 @@ from rmqclient.errors import QueueError
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, request, request_fields
-from rmqclient.store import decode_records
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.threads.watched_calls import WatchedCalls
+from rmqclient.store.wire import decode_records
 
 _log = Log(__name__)
 

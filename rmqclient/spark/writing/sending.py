@@ -33,8 +33,9 @@ from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.spark.cluster.patience import PATIENCE_S, pause_s
 from rmqclient.spark.writing.write_columns import cast
-from rmqclient.store import Message, MessageQueue, encode_batch
+from rmqclient.store import Message, MessageQueue
 from rmqclient.store.errors import MessageRejected, QueueError
+from rmqclient.store.wire import encode_batch
 
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_ROWS: Final = 1_000

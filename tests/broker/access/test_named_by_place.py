@@ -15,7 +15,8 @@ from rmqclient.broker.request import Request
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import Message, ReceivedMessage, encode_batch
+from rmqclient.store import Message, ReceivedMessage
+from rmqclient.store.wire import encode_batch
 from tests.broker.access.signing import Guarded, account, signed
 from tests.broker.asking import LONGEST_S, Asking, AskingPeer, asking
 from tests.broker.sending.sends import ONES, messages, read, send_of

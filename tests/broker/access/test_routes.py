@@ -21,7 +21,7 @@ from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import NoPermission, error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import REQUESTS, request
-from rmqclient.store import parse_offset_id
+from rmqclient.store.wire import parse_offset_id
 from tests.broker.access.signing import account, signed
 from tests.broker.asking import asking
 from tests.broker.life.serving import serving

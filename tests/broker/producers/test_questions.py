@@ -11,15 +11,8 @@ import pytest
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request, request_fields
-from rmqclient.store import (
-    MessageStore,
-    ReceivedMessage,
-    StoreConfig,
-    TransactionConfig,
-    decode_records,
-    open_store,
-    parse_offset_id,
-)
+from rmqclient.store import MessageStore, ReceivedMessage, StoreConfig, TransactionConfig, open_store
+from rmqclient.store.wire import decode_records, parse_offset_id
 from rmqclient.testing import Server, serve
 from tests.broker.producers.connected import producer, stored
 from tests.broker.sending.sends import ONES, UNIQ_KEY, send_of

@@ -12,7 +12,8 @@ from rmqclient.broker.address import Address
 from rmqclient.broker.producers.questions import restored
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageQueue, ReceivedMessage, decode_records
+from rmqclient.store import MessageQueue, ReceivedMessage
+from rmqclient.store.wire import decode_records
 from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of
 

@@ -14,8 +14,9 @@ import pytest
 
 from rmqclient.broker.pulling import arrivals, held_pulls
 from rmqclient.remoting.bodies import Subscription
-from rmqclient.store import MessageQueue, decode_records, layout
+from rmqclient.store import MessageQueue, layout
 from rmqclient.store.runtime.shared_state import queue_slot_at
+from rmqclient.store.wire import decode_records
 from tests.broker.pulling.room import PATIENCE_S, QUEUE, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 

@@ -11,7 +11,8 @@ import pytest
 
 from rmqclient.broker.pulling import page_prefetch
 from rmqclient.broker.pulling.page_prefetch import PagePrefetch
-from rmqclient.store import MessageStore, StoreConfig, decode_records, open_store
+from rmqclient.store import MessageStore, StoreConfig, open_store
+from rmqclient.store.wire import decode_records
 from tests.broker.pulling.room import QUEUE, Client, pull_room
 
 

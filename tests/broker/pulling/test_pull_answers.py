@@ -11,8 +11,8 @@ from rmqclient.broker.pulling.queue_reader import MOST_BYTES
 from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import decode_records, parse_offset_id
 from rmqclient.store.settings.config_file import TopicConfig
+from rmqclient.store.wire import decode_records, parse_offset_id
 from tests.broker.pulling.room import QUEUE, PullRoom, pull_room
 from tests.support.stores import SMALL, body_of
 

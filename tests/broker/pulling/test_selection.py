@@ -12,7 +12,7 @@ from rmqclient.broker.pulling import pending_subscriptions, selection
 from rmqclient.broker.pulling.selection import MOST_JUDGED
 from rmqclient.remoting.bodies import Subscription
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import decode_records
+from rmqclient.store.wire import decode_records
 from tests.broker.pulling.room import PATIENCE_S, Client, PullRoom, pull_room
 from tests.support.stores import TOPIC
 

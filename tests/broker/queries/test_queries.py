@@ -13,7 +13,8 @@ from rmqclient.local.backend import local_backend
 from rmqclient.remoting.bodies import CorrectionOffsets, QueueEntries
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import MessageQueue, ReceivedMessage, SendResult, decode_records, java_hash, parse_offset_id
+from rmqclient.store import MessageQueue, ReceivedMessage, SendResult, java_hash
+from rmqclient.store.wire import decode_records, parse_offset_id
 from tests.broker.asking import Asking, asking
 
 TOPIC = "orders"

@@ -8,7 +8,8 @@ from typing import Any
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import MessageQueue, ReceivedMessage, parse_offset_id
+from rmqclient.store import MessageQueue, ReceivedMessage
+from rmqclient.store.wire import parse_offset_id
 from tests.broker.asking import Asking
 
 UNIQ_KEY = "7F00000144FC4E0E2F2A6DF223090002"

@@ -9,7 +9,8 @@ import pytest
 
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.store import Message, encode_batch, parse_offset_id
+from rmqclient.store import Message
+from rmqclient.store.wire import encode_batch, parse_offset_id
 from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import messages, send_of
 

@@ -11,7 +11,8 @@ import pytest
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import ONEWAY
 from rmqclient.remoting.table import request
-from rmqclient.store import MessageStore, open_store, parse_offset_id
+from rmqclient.store import MessageStore, open_store
+from rmqclient.store.wire import parse_offset_id
 from rmqclient.testing import Server, serve
 from tests.broker.producers.connected import stored
 from tests.broker.sending.sends import ONES, send_of

@@ -18,7 +18,8 @@ from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.message import MessageQueue, ReceivedMessage
 from rmqclient.opening import open_backend
 from rmqclient.remoting.table import request_fields
-from rmqclient.store import clock, decode_records
+from rmqclient.store import clock
+from rmqclient.store.wire import decode_records
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, properties_of
 from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.oracle.reference import ReferenceRecord, encode, format_properties

@@ -13,6 +13,7 @@ import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.backend.limits import Limits
+from rmqclient.calling.answers import answering
 from rmqclient.calling.event_loop import EventLoop
 from rmqclient.calling.hooks import Hooks
 from rmqclient.cluster.address.url import ClusterURL
@@ -23,7 +24,8 @@ from rmqclient.delivery.caller import make_caller
 from rmqclient.errors import MessageRejected, RequestTimeout
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import RequestCode, ResponseCode, request, request_fields, response
-from rmqclient.store import MessageQueue, decode_records
+from rmqclient.store import MessageQueue
+from rmqclient.store.wire import decode_records
 from tests.cluster.sending.conftest import SEND, TWO, broker_of, producing, properties_of, stored
 from tests.support.cluster.scripted_cluster import ScriptedCluster, scripted_cluster
 from tests.support.cluster.standard_answers import Cluster, route_of
@@ -207,7 +209,7 @@ def test_a_loop_goes_on_while_the_reply_of_its_handler_is_under_way() -> None:
 
     with producing({REPLY: take}, brokers=TWO) as (cluster, producer):
         (handler,) = app.handlers
-        asyncio.run(handle(cluster, producer._replier.answering(handler, make_caller(handler, Hooks(), EventLoop()))))
+        asyncio.run(handle(cluster, answering(producer._replier, handler, make_caller(handler, Hooks(), EventLoop()))))
         assert [asked.body for asked in cluster.asked(REPLY)] == [b"re question"]
 
 

@@ -14,8 +14,8 @@ from rmqclient.message import MessageQueue
 from rmqclient.remoting import bodies
 from rmqclient.remoting.bodies import Body, fastjson
 from rmqclient.remoting.table import RequestCode, request, response_fields
-from rmqclient.store import (
-    ReceivedMessage,
+from rmqclient.store import ReceivedMessage
+from rmqclient.store.wire import (
     decode_records,
     encode_batch,
     encode_properties,

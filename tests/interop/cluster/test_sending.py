@@ -20,7 +20,7 @@ from rmqclient.failures.failure import HISTORY, Failure
 from rmqclient.failures.retry import Outcome, Retries
 from rmqclient.message import MessageQueue
 from rmqclient.opening import open_backend
-from rmqclient.store import decode_records
+from rmqclient.store.wire import decode_records
 from tests.interop.cluster.clusters import Cluster, started_cluster
 from tests.interop.rocketmq import BROKER_4_9_7, BROKER_5_3_3, Java
 from tests.support.lines import Line, of_kind

@@ -14,7 +14,8 @@ from rmqclient.remoting.bodies import Body, fastjson
 from rmqclient.remoting.errors import BodyError
 from rmqclient.remoting.frame import FrameReader
 from rmqclient.remoting.table import request_fields
-from rmqclient.store import ReceivedMessage, decode_records
+from rmqclient.store import ReceivedMessage
+from rmqclient.store.wire import decode_records
 from tests.remoting.recordings import BUNDLES, RecordedFrame, recorded_frames
 from tests.support.oracle import reference
 

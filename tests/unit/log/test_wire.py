@@ -15,16 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqclient.errors import MessageRejected, PropertiesTooLarge, RecordsDamaged
-from rmqclient.store import (
-    Message,
-    MessageQueue,
+from rmqclient.store import Message, MessageQueue, ReceivedMessage, layout
+from rmqclient.store.wire import (
     OffsetId,
-    ReceivedMessage,
     decode_records,
     encode_batch,
     encode_each,
     encode_properties,
-    layout,
     new_message_id,
     parse_offset_id,
     sent_results,
