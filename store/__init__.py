@@ -16,10 +16,10 @@
 =============  =====================================================================================================
 
 ``wire`` reads records that a broker sent, and writes what a client sends to it.
-:func:`open_store` opens a directory, and :class:`MessageStore` hands out everything else. :mod:`rmqclient.store.layout`
-declares every layout of bytes, once. Other packages use the names that :mod:`rmqclient.store.exports` lists, which are
-names of this package, and single names of the rooms that read messages and files. Of ``runtime`` they use only what
-stands there; the client's local backend may use more.
+:func:`open_store` opens a directory, and returns the record of its parts: a :class:`MessageStore`.
+:mod:`rmqclient.store.layout` declares every layout of bytes, once. Other packages use the names that
+:mod:`rmqclient.store.exports` lists, which are names of this package, and single names of the rooms that read messages
+and files. Of ``runtime`` they use only what stands there; the client's local backend may use more.
 
 The names are loaded when the first of them is asked for: ``rmq check``, a new process each time, imports ``observe``
 and not the kernel.

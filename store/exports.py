@@ -51,7 +51,6 @@ from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberTable
 from rmqclient.store.runtime.rows import MemberInfo, WorkerState, WorkerStatus
 from rmqclient.store.runtime.running import Interrupted
-from rmqclient.store.runtime.worker_table import WorkerSlot, WorkerTable
 from rmqclient.store.threads.signals import take_no_signals
 
 __all__ = [
@@ -93,10 +92,8 @@ __all__ = [
     "StoreConfig",
     "TagSet",
     "TransactionConfig",
-    "WorkerSlot",
     "WorkerState",
     "WorkerStatus",
-    "WorkerTable",
     "append_received",
     "append_received_batch",
     "boottime",

@@ -1,4 +1,4 @@
-"""Parts: what the rooms of an open store share."""
+"""Parts: what most folders of an open store share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings.topic_table import TopicTable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parts:
     """The settings, the runtime file and the files of one store, as one process has them open."""
 

@@ -140,14 +140,14 @@ def _message(wanted: bool) -> Message:
 
 def _grant(store: MessageStore, group: str, wanted: MessageFilter) -> QueueGrant:
     slot = store.groups.find_or_add(group, store.topics.slot(QUEUE), 0)
-    return store.grant(slot, slot.load("epoch"), wanted.tag_set)
+    return store.grants.grant(slot, slot.load("epoch"), wanted.tag_set)
 
 
 def _touch(store: MessageStore, messages: int) -> None:
     """Read every entry once, so that its page is mapped."""
     in_file = store.config.consume_queue_file_entries
     for first in range(0, messages, in_file):
-        mapped = store._grants.queue_file(store.topics.slot(QUEUE), first)  # noqa: SLF001  what a grant reads
+        mapped = store.grants.queue_file(store.topics.slot(QUEUE), first)
         if mapped is not None:
             bytes(memoryview(mapped[0])[: min(in_file, messages - first) * _ENTRY_BYTES])
 

@@ -132,7 +132,7 @@ class _Ways:
     """The ways, over one open store."""
 
     def __init__(self, store: MessageStore) -> None:
-        self._reader = store.record_reader(MessageQueue(TOPIC, 0))
+        self._reader = store.grants.record_reader(MessageQueue(TOPIC, 0))
         self._files = store.log_files
         self._descriptors: dict[Path, int] = {}
         self._views: dict[Path, memoryview] = {}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.machine import REPOSITORY, process_fields
 from benchmarks.measure import Benchmark, Samples, Size, at_most, scratch
-from rmqclient.store import WorkerState, WorkerStatus, WorkerTable, open_store
+from rmqclient.store import WorkerState, WorkerStatus, open_store
+from rmqclient.store.runtime.worker_table import WorkerTable
 
 APPLICATION = "benchmarks.starting.idle_app:app"
 IMPORT = "import rmqclient"

@@ -1,7 +1,7 @@
 """Workers: their slots, for supervisors, for workers and for the command line.
 
-The workers of a store have them in its shared memory (:class:`rmqclient.store.WorkerTable`); those of a cluster have
-files of this host (:mod:`rmqclient.admin.worker_files`).
+The workers of a store have them in its shared memory (:mod:`rmqclient.store.runtime.worker_table`); those of a cluster
+have files of this host (:mod:`rmqclient.admin.worker_files`).
 """
 
 from __future__ import annotations

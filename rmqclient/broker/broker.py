@@ -67,9 +67,9 @@ class Broker:
         clients = self.groups.clients
         leases: Leases = self.groups.leases
         commit: Commit = self.groups.commits.commit
-        if store.is_replica or settings.read_only:
+        if store.life.is_replica or settings.read_only:
             leases, commit = NoLeases(), no_commit
-        reads_elsewhere = settings.replica is not None or store.is_replica
+        reads_elsewhere = settings.replica is not None or store.life.is_replica
         self._pulling = Pulling(
             store,
             self.topics,
@@ -83,7 +83,7 @@ class Broker:
         )
         self.groups.transfers.when_free(self._pulling.held.look_at)
         rooms: Sequence[Room] = (
-            NameServer(self.topics, settings, awaited.note, is_replica=store.is_replica),
+            NameServer(self.topics, settings, awaited.note, is_replica=store.life.is_replica),
             KvSettings(settings.root, read_only=settings.read_only),
             self._membership,
             self.groups,

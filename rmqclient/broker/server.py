@@ -78,8 +78,8 @@ def serve(settings: ServeSettings, tell: Callable[[str], None], manager: Service
         with ending_at_a_loss():
             asyncio.run(server.run(tell))
         if server.is_replaced:
-            store.check_primary()
-        store.check_usable()
+            store.life.check_primary()
+        store.life.check_usable()
 
 
 def _open(settings: ServeSettings) -> MessageStore:
@@ -98,7 +98,7 @@ def _open(settings: ServeSettings) -> MessageStore:
 def _replicas_of(store: MessageStore, settings: ServeSettings) -> contextlib.AbstractContextManager[Primary | None]:
     """Return the server of replicas, not started; None without an address for them. Raises ReadOnlyReplica."""
     if not settings.read_only:
-        store.check_primary()
+        store.life.check_primary()
     if settings.ha_listen is None:
         return contextlib.nullcontext()
     from rmqclient.replication.primary import Primary  # noqa: PLC0415 - without replicas a server starts sooner
@@ -189,13 +189,13 @@ class Server:
     @property
     def is_replaced(self) -> bool:
         """Whether this store, a primary, was replaced by another one."""
-        return self._store.is_replica and not self._settings.read_only
+        return self._store.life.is_replica and not self._settings.read_only
 
     @property
     def is_moved(self) -> bool:
         """Whether the path of the store leads to another directory now, so that clients must not be answered."""
         try:
-            self._store.check_usable()
+            self._store.life.check_usable()
         except StoreReplaced:
             return True
         return False

@@ -57,7 +57,7 @@ def local_backend(store: MessageStore, close: Callable[[], None] = leave_open) -
         steps=LocalSteps(store),
         store=store,
         alone=partial(_alone, store),
-        check_usable=store.check_usable,
+        check_usable=store.life.check_usable,
         close=close,
     )
 
@@ -70,7 +70,7 @@ def store_of(backend: Backend, user: str) -> MessageStore:
 
 
 def _alone(store: MessageStore, name: str, timeout_s: float) -> AbstractContextManager[None]:
-    store.check_usable()
+    store.life.check_usable()
     return store.lock.held(CRON_BYTES + zlib.crc32(name.encode()) % CRON_STRIPES, timeout_s)
 
 
@@ -79,7 +79,7 @@ class _Part:
         self._store = store
 
     def _usable(self) -> MessageStore:
-        self._store.check_usable()
+        self._store.life.check_usable()
         return self._store
 
 
@@ -139,7 +139,7 @@ class _Messages(_Part):
         return self._store.messages.by_id(message_id, topic)
 
     def settle(self) -> None:
-        self._store.settle_appends()
+        self._store.appenders.settle()
 
     def begin_ms(self) -> int | None:
         begin = self._usable().state.min_offset
@@ -170,7 +170,7 @@ class _Groups(_Part):
 
     def commit(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         store = self._usable()
-        store.check_primary()
+        store.life.check_primary()
         slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
         with slot.locked(store.config.lock_timeout_ms):
             owner = store.members().owner(slot)
@@ -184,31 +184,31 @@ class _Groups(_Part):
 
     def begin(self, group: str, offsets: Mapping[MessageQueue, int]) -> bool:
         store = self._usable()
-        store.check_primary()
+        store.life.check_primary()
         topics = {queue.topic for queue in offsets}
         if any(each.group == group and each.topic in topics for each in store.members().all()):
             return False  # that member was first: what has come since then belongs to the group
         begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
         if begun:
             try:
-                store.persist_offsets()
+                store.offsets.persist()
             except QueueError as error:  # after a power cut the group would begin again, and later
                 _log.error("group %s: where it began is not on the disk yet, which is tried again: %s", group, error)
         return begun
 
     def seek(self, move: Move) -> None:
         store = self._usable()
-        store.check_primary()
+        store.life.check_primary()
         for (group, queue), offset in move.offsets.items():
             slot = store.groups.find_or_add(group, store.topics.slot(queue), offset)
             with slot.locked(store.config.lock_timeout_ms):
                 slot.seek(offset)
         store.state.signal_membership()
-        store.persist_offsets()
+        store.offsets.persist()
 
     def remove(self, group: str) -> None:
         store = self._usable()
-        store.check_primary()
+        store.life.check_primary()
         names = {slot.group for slot in store.groups if group_and_member(slot.group)[0] == group}
         store.forget_groups(names | {group})
         store.topics.remove(RETRY_PREFIX + group)
@@ -237,7 +237,7 @@ class _Producers(_Part):
         return LocalTransactions(self._store, settings.group, settings.client_id, durable=settings.durable)
 
     def replies(self) -> TopicReplies:
-        return TopicReplies(self._topics, self._queues, self._store.check_usable)
+        return TopicReplies(self._topics, self._queues, self._store.life.check_usable)
 
     def reply_sender(self) -> TopicReplySender:
         return TopicReplySender(self._topics, self)

@@ -24,7 +24,7 @@ class LocalMembers:
 
     def join(self, group: str, topic: str, client_id: str, terms: Terms) -> LocalMembership:
         """Become a member; leases exclude other members. Raises ReadOnlyReplica."""
-        self._store.check_primary()
+        self._store.life.check_primary()
         member = self._table.join(group, topic, client_id, terms.text)
         return LocalMembership(self._store, member, terms)
 
@@ -61,7 +61,7 @@ class LocalMembership:
 
         Raises StoreFenced when another store took the place of this one.
         """
-        self._store.check_primary()
+        self._store.life.check_primary()
         return self._table.counted(self.group, self.topic, self._lease_ms)
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
@@ -75,7 +75,7 @@ class LocalMembership:
         """Become the owner of a queue and return its grant; None if it is not free."""
         slot = self._member.queue_slot(queue)
         epoch = self._member.take(slot, self._lease_ms)
-        return None if epoch is None else self._store.grant(slot, epoch, self._tags)
+        return None if epoch is None else self._store.grants.grant(slot, epoch, self._tags)
 
     def renew(self, grant: Grant) -> bool:
         """Extend the lease of a queue of this member. False if the queue has another owner. Raises StoreBusy."""

@@ -20,7 +20,7 @@ class LocalOpenTransactions:
 
     def all(self) -> Iterator[OpenTransaction]:
         """Yield them: first those that were given up, then the others, each the oldest first."""
-        self._store.check_usable()
+        self._store.life.check_usable()
         transactions = self._store.transactions
         for given_up, messages in ((True, transactions.given_up()), (False, transactions.pending())):
             for message in messages:
@@ -30,7 +30,7 @@ class LocalOpenTransactions:
 
     def decide(self, transaction: OpenTransaction, *, commit: bool) -> None:
         """Commit one or roll it back, as its producer would."""
-        self._store.check_usable()
+        self._store.life.check_usable()
         half: ReceivedMessage | None = transaction.message
         if transaction.given_up:
             half = self._store.transactions.half_of(transaction.message)

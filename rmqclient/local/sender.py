@@ -27,14 +27,14 @@ class LocalSender:
     def __init__(
         self, store: MessageStore, make_topic: Callable[[str], list[MessageQueue]], *, prepare: bool = False
     ) -> None:
-        appender = store.appender(make_topic, encode_body, prepare=prepare)
+        appender = store.appenders.make(make_topic, encode_body, prepare=prepare)
         self._store = store
         self._make_topic = make_topic
         self._patient: Appender | None = None
         """Does not wait for replicas."""
         self._load = store.state.words.load
         self._appender = appender
-        self.check_usable = store.check_usable
+        self.check_usable = store.life.check_usable
         self.encoded = encoded
         self.append = appender.append
         self.append_batch = appender.append_batch
@@ -113,7 +113,7 @@ class LocalSender:
 
     def _patient_append(self, message: Message, sharding_key: str | None, delay_level: int, due_ms: int) -> SendResult:
         if self._patient is None:
-            self._patient = self._store.appender(self._make_topic, encode_body, prepare=False, admission=Later)
+            self._patient = self._store.appenders.make(self._make_topic, encode_body, prepare=False, admission=Later)
         return self._patient.append(message, sharding_key, delay_level, due_ms)
 
     def _settled(self, end: int) -> bool | None:
@@ -136,4 +136,4 @@ class LocalSender:
     def close(self) -> None:
         """Wait for every :meth:`append_async`. Closing twice does nothing."""
         self._flushes.close()
-        self._store.end_appender(self._appender)
+        self._store.appenders.end(self._appender)

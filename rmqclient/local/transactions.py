@@ -47,14 +47,14 @@ class LocalTransactions:
         self._client_id = client_id
         self._durable = durable
         self._checker: _Checker | None = None
-        self.check_usable = store.check_usable
+        self.check_usable = store.life.check_usable
 
     def decide(self, half: SendResult | ReceivedMessage, *, commit: bool) -> SendResult | None:
         """Commit a half message or roll it back; return the committed message's offsets.
 
         Raises TransactionDecided once an earlier decision is as safe as one made here.
         """
-        self._store.check_usable()
+        self._store.life.check_usable()
         try:
             result = self._store.transactions.decide(self._store.messages.read(half.commit_log_offset), commit=commit)
         except TransactionDecided:

@@ -57,7 +57,7 @@ class LocalUpdateReader:
 
     def read(self, queue: MessageQueue, start: int, stop: int) -> Iterator[Updates]:
         """As :meth:`rmqclient.backend.updates.UpdateReader.read`. Raises StoreClosed, LimitReached, DiskFailed."""
-        self._store.check_usable()
+        self._store.life.check_usable()
         self._columns.take()  # drop rows left by an earlier error
         is_compact = self._store.topics.is_compact(queue.topic)
         while start < stop:

@@ -22,6 +22,7 @@ from rmqclient.replication.receiving import Ack, Receiving
 from rmqclient.replication.sender import Sender
 from rmqclient.replication.status import seen_of, write_seen
 from rmqclient.store import MessageStore, clock
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.files.file_lock import FOLLOWER_BYTE, TOPIC_BYTE
 from rmqclient.store.settings.lineage import write_lineage
 from rmqclient.store.settings.replica_mark import Kind
@@ -50,7 +51,7 @@ class Follower:
         self._primary = primary
         self._broker = broker
         self._ack = ack
-        self._log = store.replica_log()
+        self._log = ReplicaLog(store)
         self._log.settle()
         self._ended = threading.Event()
         self._socket: socket.socket | None = None

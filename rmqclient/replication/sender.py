@@ -161,7 +161,7 @@ class Sender:
         own = read_lineage(self._store.root)
         if theirs.store_id not in ("", own.store_id) or theirs.lineage.newest > own.newest:
             raise ConnectionError(f"it is of store {theirs.store_id}, epoch {theirs.lineage.newest}, and not from here")
-        self._store.check_primary()
+        self._store.life.check_primary()
         self._copy = theirs.copy if theirs.wants == Wants.FOLLOW else ""
         self.peer, self._wire = theirs, OURS
         self.identity, self.is_flushed = self._copy or self.name, theirs.ack == "disk"

@@ -43,9 +43,14 @@ _SIZE_BYTES = 4
 
 
 class ReplicaLog:
-    """Appends to the log of a replica, for the one process that follows the primary."""
+    """Appends to the log of a replica, for the one process that follows the primary.
+
+    Raises ValueError for a store that is not a replica.
+    """
 
     def __init__(self, parts: Parts) -> None:
+        if not parts.state.is_replica:
+            raise ValueError(f"{parts.root} is not a replica")
         self._parts = parts
         self._state = parts.state
         self._files = parts.log_files

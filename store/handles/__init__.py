@@ -1,4 +1,4 @@
 """What producers and consumers hold of an open store: appenders and grants.
 
-Only :class:`rmqclient.store.MessageStore` imports them, and hands them out.
+A :class:`rmqclient.store.MessageStore` has one maker of each.
 """

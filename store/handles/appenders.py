@@ -21,6 +21,7 @@ from rmqclient.store.kernel._kernel import (
     Route,
 )
 from rmqclient.store.layout import IDLE
+from rmqclient.store.life import Life
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.shared_state import process_start_unique
@@ -40,14 +41,15 @@ _BROKER_PORT = 10_911  # RocketMQ's default; part of every offset message id
 class Appenders:
     """Makes the appenders of one process."""
 
-    def __init__(self, parts: Parts, disk: Disk, replicas: Replicas) -> None:
+    def __init__(self, parts: Parts, life: Life, disk: Disk, replicas: Replicas) -> None:
         self._parts = parts
+        self._life = life
         self._disk = disk
         self._replicas = replicas
         self._files = AppendFiles(parts, disk, Own(replicas))
         self._preparers: dict[Appender, Preparer] = {}
 
-    def appender(
+    def make(
         self,
         make_topic: Callable[[str], list[MessageQueue]],
         encode_body: Callable[[object], bytes],
@@ -55,7 +57,13 @@ class Appenders:
         prepare: bool = True,
         admission: type[Waits] = Waits,
     ) -> Appender:
-        """See :meth:`rmqclient.store.MessageStore.appender`."""
+        """Return an appender for one producer. Raises StoreClosed.
+
+        ``make_topic`` returns the queues of a topic that the appender does not know yet; ``encode_body`` encodes a body
+        that is not bytes. ``prepare=False`` populates no pages ahead: a producer that waits for a flush of each message
+        would wait for these pages, too. ``admission`` says how it waits for followers, in a store that does.
+        """
+        self._life.check_usable()
         state, config = self._parts.state, self._parts.config
         files = AppendFiles(self._parts, self._disk, admission(self._replicas))
 
@@ -88,10 +96,15 @@ class Appenders:
 
     def for_waiting(self) -> Appender:
         """Return what delivers messages that waited: to topics that are there, and to those where messages wait."""
-        return self.appender(self._parts.topics.queues, _encoded, prepare=False, admission=Own)
+        return self.make(self._parts.topics.queues, _encoded, prepare=False, admission=Own)
 
     def settle(self) -> int:
-        """See :meth:`rmqclient.store.MessageStore.settle_appends`."""
+        """Finish or undo an append whose process died; return the end of the log after that.
+
+        Every message that this process has appended stands below it. Raises StoreClosed, StoreBusy, StoreCorrupt,
+        LimitReached.
+        """
+        self._life.check_usable()
         if self._parts.state.append_stage != IDLE:
             self._files.repair()
         return self._parts.state.published_to
@@ -101,7 +114,7 @@ class Appenders:
         self._files.prepare_next()
 
     def end(self, appender: Appender) -> None:
-        """See :meth:`rmqclient.store.MessageStore.end_appender`."""
+        """End the thread that populates pages for an appender that is used no more; twice does nothing."""
         preparer = self._preparers.pop(appender, None)
         if preparer is not None:
             preparer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.kernel._kernel import Mapping, QueueGrant, RecordReader, TagSet
+from rmqclient.store.life import Life
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot
@@ -15,7 +16,8 @@ from rmqclient.store.upkeep.compaction import Compaction
 class Grants:
     """Makes the grants of one process, and maps files for them."""
 
-    def __init__(self, parts: Parts, compaction: Compaction) -> None:
+    def __init__(self, parts: Parts, life: Life, compaction: Compaction) -> None:
+        self._life = life
         self._config = parts.config
         self._state = parts.state
         self._topics = parts.topics
@@ -24,7 +26,8 @@ class Grants:
         self._compaction = compaction
 
     def grant(self, slot: GroupQueueSlot, epoch: int, tags: TagSet) -> QueueGrant:
-        """Return what takes and acknowledges the messages of one queue under one epoch."""
+        """Return what takes and acknowledges the messages of one queue under one epoch. Raises StoreClosed."""
+        self._life.check_usable()
         number = slot.queue_slot
         queue = self._topics.queue(number)
         return QueueGrant(
@@ -45,7 +48,8 @@ class Grants:
         )
 
     def record_reader(self, queue: MessageQueue) -> RecordReader:
-        """Return what reads the records of one queue as they stand. Raises UnknownTopic."""
+        """Return what reads the records of one queue as they stand. Raises StoreClosed, UnknownTopic."""
+        self._life.check_usable()
         number = self._topics.slot(queue)
         return RecordReader(
             self._state.mapping,

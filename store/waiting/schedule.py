@@ -45,9 +45,6 @@ from rmqclient.store.waiting.real_queue import real_queue
 _log = Log(__name__)
 
 DELAY_LEVELS = range(1, 19)
-PERSIST_INTERVAL_MS = 10_000
-"""[flushDelayOffsetInterval]"""
-
 _STEP_BELIEVED_MS = 1_000
 """Store times do not follow a clock that is set back by less."""
 
@@ -60,6 +57,7 @@ class Schedule:
         parts: Parts,
         oldest: Callable[[MessageQueue], int],
         make_appender: Callable[[], Appender],
+        wait_until_flushed: Callable[[int], None],
         now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
         self._root = parts.root
@@ -70,6 +68,7 @@ class Schedule:
         self._consume_queues = parts.consume_queues
         self._oldest = oldest
         self._make_appender = make_appender
+        self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
         self._appender: Appender | None = None
         self._passes = Passes(parts.state)
@@ -112,7 +111,7 @@ class Schedule:
         """Return the queue offset of the next message of a level to be delivered."""
         return self._state.words.load(schedule_slot_at(level - 1))
 
-    def persist(self, wait_until_flushed: Callable[[int], None]) -> None:
+    def persist(self) -> None:
         """Flush everything delivered, then write ``delayOffset.json``.
 
         Raises StoreFull, StoreBusy, StorePoisoned, NotFlushed.
@@ -121,7 +120,7 @@ class Schedule:
         known = config_file.read_delay_offsets(self._root)
         moved = {level: offset for level, offset in offsets.items() if offset != known.get(level, 0)}
         if moved:
-            wait_until_flushed(self._state.published_to)
+            self._wait_until_flushed(self._state.published_to)
             with self._lock.held(TOPIC_BYTE):
                 config_file.write_delay_offsets(self._root, moved)
 

@@ -19,6 +19,7 @@ from rmqclient.handler import Handler
 from rmqclient.message import Message, SendResult
 from rmqclient.sending.producer import Producer
 from rmqclient.store import Member, MessageStore
+from rmqclient.store.handles.grants import Grants
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 
 _ONE_IN = 50
@@ -100,9 +101,9 @@ class _ChangedGrant:
 
 
 def _drop_the_fence() -> None:
-    grant = MessageStore.grant
+    grant = Grants.grant
 
-    def unfenced(self: MessageStore, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
+    def unfenced(self: Grants, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
         granted = grant(self, slot, epoch, *filters)
 
         def acknowledge(message: Any) -> bool:
@@ -115,13 +116,13 @@ def _drop_the_fence() -> None:
 
         return _ChangedGrant(granted, acknowledge, offsets)
 
-    MessageStore.grant = unfenced  # type: ignore[method-assign, assignment]
+    Grants.grant = unfenced  # type: ignore[method-assign, assignment]
 
 
 def _forget_an_acknowledgement() -> None:
-    grant = MessageStore.grant
+    grant = Grants.grant
 
-    def forgetful(self: MessageStore, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
+    def forgetful(self: Grants, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
         granted = grant(self, slot, epoch, *filters)
 
         def acknowledge(message: Any) -> bool:
@@ -129,20 +130,20 @@ def _forget_an_acknowledgement() -> None:
 
         return _ChangedGrant(granted, acknowledge, granted.acknowledge_offsets)
 
-    MessageStore.grant = forgetful  # type: ignore[method-assign, assignment]
+    Grants.grant = forgetful  # type: ignore[method-assign, assignment]
 
 
 def _begin_behind_the_committed_offset() -> None:
-    grant = MessageStore.grant
+    grant = Grants.grant
 
-    def hasty(self: MessageStore, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
+    def hasty(self: Grants, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
         granted = grant(self, slot, epoch, *filters)
         committed = granted.committed_offset
         skipped = [message.queue_offset for message in granted.take(10, 2_000)]
         granted.acknowledge_offsets(skipped)
         return _Pretending(granted, committed)
 
-    MessageStore.grant = hasty  # type: ignore[method-assign, assignment]
+    Grants.grant = hasty  # type: ignore[method-assign, assignment]
 
 
 class _Pretending(_ChangedGrant):
@@ -156,15 +157,15 @@ class _Pretending(_ChangedGrant):
 
 
 def _set_the_committed_offset_back() -> None:
-    grant = MessageStore.grant
+    grant = Grants.grant
 
-    def nostalgic(self: MessageStore, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
+    def nostalgic(self: Grants, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
         if slot.committed_offset > 100:
             with slot.locked(1_000):
                 slot.restore(slot.committed_offset - 100, 0, slot.load("epoch"))
         return grant(self, slot, epoch, *filters)
 
-    MessageStore.grant = nostalgic  # type: ignore[method-assign, assignment]
+    Grants.grant = nostalgic  # type: ignore[method-assign, assignment]
 
 
 def _take_queues_that_are_not_free() -> None:

@@ -110,7 +110,7 @@ def durable_sender_without_descriptors(root: Path) -> None:
     store = open_store(root, config, housekeeping=False)
     producer = Producer(store, config=config)
     producer.send(Message("t", b"body"), "key")
-    store._mappings.synced.close()  # as in a process that has not flushed this file before
+    store.mappings.synced.close()  # as in a process that has not flushed this file before
     with without_descriptors():
         error = refused(lambda: producer.send(Message("t", b"body"), "key"))
         assert type(error) is NotFlushed, repr(error)

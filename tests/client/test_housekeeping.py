@@ -14,11 +14,11 @@ import pytest
 
 from rmqclient import App, Message, MessageQueue, Producer, ReceivedMessage, StoreConfig
 from rmqclient.admin import Admin
-from rmqclient.store import MessageStore, message_store, open_store
+from rmqclient.store import MessageStore, open_store
 from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.settings import checkpoint, config_file
 from rmqclient.store.settings.disk import Disk, Usage
-from rmqclient.store.upkeep import housekeeper
+from rmqclient.store.upkeep import housekeeper, tasks
 from tests.client.conftest import QUICK as QUICK_CONSUMER
 from tests.client.conftest import consuming, wait_for
 from tests.support.host.wall_clock import WallClock
@@ -157,7 +157,7 @@ def test_old_files_are_removed_by_themselves_and_the_last_consumer_goes_on(
 ) -> None:
     # Given a store whose disk is nearly full
     monkeypatch.setattr(Disk, "usage", lambda _: Usage(86.0, 1 << 40))
-    monkeypatch.setattr(message_store, "FIRST_RUN_AFTER_MS", 50)
+    monkeypatch.setattr(tasks, "FIRST_RUN_AFTER_MS", 50)
     config = replace(QUICK, retention=RetentionConfig(interval_ms=20))
     with open_store(tmp_path, config) as store, Producer(store) as producer:
         producer.create_topic("t", 1)

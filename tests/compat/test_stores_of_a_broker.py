@@ -133,7 +133,7 @@ def test_what_a_broker_delivered_and_had_not_written_down_is_not_delivered_again
     with open_store(golden.root, create=False, housekeeping=False) as store:
         assert waiting(store)[1] == 0
         store.schedule.look()
-        store.persist_schedule()
+        store.schedule.persist()
     assert config_file.read_delay_offsets(golden.root)[1] == 3
     copies = [record for _, record in reference.read_commit_log(golden.root) if record.topic == "Delayed"]
     assert [copy.body for copy in copies].count(b"soon") == 1

@@ -38,7 +38,7 @@ class Watched(DeadLetter):
 def store(tmp_path: Path) -> Iterator[MessageStore]:
     """A store with dead letters of one group, numbered in their bodies; every second one has the key ``even``."""
     with open_store(tmp_path, SMALL) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        appender = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         for number in range(EVERY):
             appender.append(Message("%DLQ%billing", b"%d" % number, keys=[("even", "odd")[number % 2]]))
         yield store

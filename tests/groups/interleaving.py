@@ -369,7 +369,7 @@ class Run:
             state: Any = store.state
             state.words = Yielding(state.words, _POINTS["words"], self)
             state.locked = self._locked
-            store.lock = cast("LockFile", Yielding(store.lock, _POINTS["lock"], self))
+            object.__setattr__(store, "lock", cast("LockFile", Yielding(store.lock, _POINTS["lock"], self)))
             store.groups.__init__(state, store.groups._lock_timeout_ms)  # type: ignore[misc]
             # What a process knows of the tables that only grow depends on earlier runs; members do not meet there.
             for table in (store.groups, store.topics):
@@ -411,6 +411,7 @@ class Run:
             self._bury(process)
         for store, (words, lock) in zip(self._stores, self._originals, strict=True):
             state: Any = store.state
-            state.words, store.lock = words, lock
+            state.words = words
+            object.__setattr__(store, "lock", lock)
             del state.locked, store.groups._read_on, store.topics._read_on
             store.groups.__init__(state, store.groups._lock_timeout_ms)  # type: ignore[misc]

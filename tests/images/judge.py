@@ -156,7 +156,7 @@ class Judge:
                     if [message.commit_log_offset for message in by_key] != expected:
                         return [f"not all records with key {key} of topic {known.queue.topic} are found"]
             topic = chance.choice(ledger.topics.at(moment) or ("returns",))
-            appender = store.appender(lambda name: store.topics.create(name, 2), bytes_of, prepare=False)
+            appender = store.appenders.make(lambda name: store.topics.create(name, 2), bytes_of, prepare=False)
             result = appender.append(Message(topic, b"after the power cut"))
             count = sum(known.queue == result.queue for known in found.records)
             if result.queue_offset != count:

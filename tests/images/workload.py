@@ -101,7 +101,7 @@ class Life:
                 store.flusher.flush,
                 store.flusher.flush_queues,
                 store.flusher.write_checkpoint,
-                store._appenders.prepare_next_file,
+                store.appenders.prepare_next_file,
             )
         )()
 
@@ -127,7 +127,7 @@ class Life:
         """Write ``consumerOffset.json``."""
         self._note_progress()
         self._arm((CrashPoint.OFFSETS_TEMPORARY,))
-        self._open_store.persist_offsets()
+        self._open_store.offsets.persist()
         self._note_floors()
 
     def close_and_open(self) -> None:
@@ -187,7 +187,7 @@ class Life:
     def _abandon(self) -> None:
         """Leave as a killed process does: its locks go, and nothing else is done."""
         store = self._open_store
-        store._closed = True
+        store.life.is_closed = True
         store.lock.close()
         self._store = None
 
@@ -228,7 +228,7 @@ class Life:
     def _appending(self) -> Appender:
         if self._appender is None:
             store = self._open_store
-            self._appender = store.appender(
+            self._appender = store.appenders.make(
                 lambda topic: store.topics.create(topic, TOPICS[topic]), bytes_of, prepare=False
             )
         return self._appender
@@ -240,7 +240,7 @@ class Life:
         with slot.locked(CONFIG.lock_timeout_ms):
             epoch = slot.load("epoch") + 1
             slot.store("epoch", epoch)
-        grant = self._grants[topic, queue_id] = store.grant(slot, epoch, TagSet(()))
+        grant = self._grants[topic, queue_id] = store.grants.grant(slot, epoch, TagSet(()))
         return grant
 
     def _note_progress(self) -> None:

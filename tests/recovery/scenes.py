@@ -180,7 +180,7 @@ def check_served(store: MessageStore, expected: Expected, group: str = "first", 
 
 
 def check_appends_go_on(store: MessageStore, expected: Expected) -> None:
-    appender = store.appender(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
     left = {queue: expected.next_offset(queue) for queue in QUEUES}
     while left:
         topic = next(iter(left)).topic
@@ -218,7 +218,7 @@ def deliveries(
     slot = store.groups.find_or_add(group, store.topics.slot(queue), 0)
     with slot.locked(store.config.lock_timeout_ms):
         slot.store("epoch", slot.load("epoch") + 1)
-    grant = store.grant(slot, slot.load("epoch"), TagSet(()))
+    grant = store.grants.grant(slot, slot.load("epoch"), TagSet(()))
     served: list[tuple[int, bytes]] = []
     while grant.has_more:
         batch = grant.take(64, 2_000)

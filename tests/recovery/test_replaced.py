@@ -109,8 +109,8 @@ def test_offsets_are_not_written_into_the_other_store(tmp_path: Path, how: Calla
 
     # When everything is written that is written by name
     writes: list[Callable[[], object]] = [
-        store.persist_offsets,
-        store.persist_schedule,
+        store.offsets.persist,
+        store.schedule.persist,
         store.timer.persist,
         store.flusher.write_checkpoint,
         store.index.catch_up,
@@ -161,10 +161,10 @@ def test_a_process_that_has_found_it_once_does_nothing_more(tmp_path: Path) -> N
     store = open_store(root, SMALL, housekeeping=False)
     root.rename(tmp_path / "moved")
     with pytest.raises(StoreReplaced):
-        store.persist_offsets()
+        store.offsets.persist()
     (tmp_path / "moved").rename(root)  # another process may have opened it meanwhile
     with pytest.raises(StoreReplaced):
-        store.persist_offsets()
+        store.offsets.persist()
     with pytest.raises(StoreReplaced):
         store.topics.create("orders", 1)
     store.close()

@@ -25,6 +25,7 @@ from rmqclient.replication.primary import Primary
 from rmqclient.replication.primary_client.broker_client import BrokerClient
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import Message, MessageStore, open_store
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.recovery.replica import become_replica, promote
 from rmqclient.store.settings.replica_mark import ReplicaMark, remove_mark, write_mark
 from tests.replication.pairs import NO_BROKER, feed, fill, following, log_bytes, open_replica, until
@@ -101,7 +102,7 @@ def test_a_replica_takes_no_message_topic_or_offset_but_those_of_its_primary(pri
     for _ in range(2):  # the second time by another life of the store
         with open_store(root, SMALL) as replica:
             if not replica.state.published_to:
-                feed(replica.replica_log(), log_bytes(primary), 10_000)
+                feed(ReplicaLog(replica), log_bytes(primary), 10_000)
             backend = local_backend(replica)
             with Producer(replica) as producer, pytest.raises(ReadOnlyReplica, match="db7:10912"):
                 producer.send(TOPIC, b"mine")
@@ -147,7 +148,7 @@ def test_logs_that_went_two_ways_are_not_mixed_even_when_all_sizes_are_equal(
 ) -> None:
     # Given a replica with messages that the primary lost, and a primary that has got others of the same size
     with open_replica(root) as replica:
-        feed(replica.replica_log(), log_bytes(primary), 5_000)
+        feed(ReplicaLog(replica), log_bytes(primary), 5_000)
     remove_mark(root)  # not a promotion, which epochs would show
     with open_store(root, SMALL, housekeeping=False) as other_way:
         fill(other_way, 10, first=500)
@@ -166,7 +167,7 @@ def test_logs_that_went_two_ways_are_not_mixed_even_when_all_sizes_are_equal(
 def test_damage_on_the_wire_is_found_before_it_is_stored(primary: MessageStore, root: Path) -> None:
     content = log_bytes(primary)
     with open_replica(root) as replica:
-        log = replica.replica_log()
+        log = ReplicaLog(replica)
         for at in range(30, len(content), len(content) // 200):
             damaged = bytearray(content[log.end : at + 4_000])
             if at < log.end or not damaged:
@@ -187,12 +188,12 @@ def test_a_replica_whose_files_have_another_size_is_refused_at_the_end_of_the_fi
 ) -> None:
     config = replace(SMALL, commit_log_file_bytes=2 * SMALL.commit_log_file_bytes)
     with open_replica(root, config) as replica, pytest.raises(RecordsDamaged, match="36864"):
-        feed(replica.replica_log(), log_bytes(primary), 10_000)
+        feed(ReplicaLog(replica), log_bytes(primary), 10_000)
 
 
 def test_a_promoted_replica_is_a_store_of_its_own(primary: MessageStore, root: Path) -> None:
     with open_replica(root) as replica:
-        feed(replica.replica_log(), log_bytes(primary), 10_000)
+        feed(ReplicaLog(replica), log_bytes(primary), 10_000)
         with pytest.raises(StoreInUse):
             promote(root)
     promote(root)

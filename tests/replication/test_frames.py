@@ -62,7 +62,7 @@ def test_the_log_that_a_real_master_sent_is_the_log_of_the_replica(
 
     # When a replica takes it, cut otherwise
     with open_replica(tmp_path / "replica", OF_THE_RECORDINGS) as replica:
-        log = ReplicaLog(replica._parts)
+        log = ReplicaLog(replica)
         if begin:
             log.begin_at(begin)
         feed(log, sent, piece)

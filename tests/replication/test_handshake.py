@@ -110,7 +110,7 @@ def test_an_old_primary_that_could_not_be_reached_is_told_by_the_new_ones_server
         Primary(primary, *address) as sending,
     ):
         serving.start(), sending.start()
-        until(lambda: primary.is_replica, "the old one is fenced")
+        until(lambda: primary.life.is_replica, "the old one is fenced")
         with pytest.raises(ReadOnlyReplica):
             fill(primary, 1)
         until(lambda: not replaced(copy), "the new one knows")
@@ -129,7 +129,7 @@ def test_a_replica_that_has_more_than_its_primary_says_so_by_the_epochs_and_chan
         with pytest.raises(LogsDiffer, match=r"knows epoch 1\d{5}"), following(replica, listening) as follower:
             until(follower._ended.is_set, "the follower gives up")
         assert log_bytes(replica) == before
-    assert not primary.is_replica  # a replica does not fence
+    assert not primary.life.is_replica  # a replica does not fence
 
 
 def test_a_replica_of_another_store_is_refused(

@@ -14,6 +14,7 @@ from rmqclient.replication.handshake import MAGIC, MAGIC_BYTES
 from rmqclient.replication.primary import Primary
 from rmqclient.replication.receiving import Ack
 from rmqclient.store import MessageStore, open_store
+from rmqclient.store.append.replica_log import ReplicaLog
 from tests.replication.pairs import feed, fill, following, log_bytes, open_replica, until
 from tests.support.stores import SMALL
 
@@ -106,7 +107,7 @@ def test_nothing_is_reported_as_had_before_the_last_record_was_compared(
 ) -> None:
     content = log_bytes(primary)
     with open_replica(tmp_path / "replica") as replica:
-        log = replica.replica_log()
+        log = ReplicaLog(replica)
         feed(log, content, 9_000)
         last = log.last_record()
         with following(replica, scripted.address), scripted.accept() as connection:

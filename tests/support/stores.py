@@ -42,7 +42,7 @@ def number_of(body: bytes) -> int:
 
 def appender_of(store: MessageStore) -> Appender:
     """Return what appends to the one queue of the topic."""
-    return store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+    return store.appenders.make(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
 
 
 def grant_of(
@@ -54,7 +54,7 @@ def grant_of(
         epoch = slot.load("epoch") + 1
         slot.store("epoch", epoch)
         slot.finish_seek()
-    return store.grant(slot, epoch, TagSet(tags))
+    return store.grants.grant(slot, epoch, TagSet(tags))
 
 
 def begin_transactions(store: MessageStore, count: int, size: int = 60) -> None:
@@ -91,6 +91,6 @@ def waiting(store: MessageStore) -> dict[int, int]:
 
 def abandon(store: MessageStore) -> None:
     """Leave the store as a killed process does: its locks go, and nothing else is done."""
-    store._appenders.close()
-    store._closed = True
+    store.appenders.close()
+    store.life.is_closed = True
     store.lock.close()

@@ -56,7 +56,9 @@ def message(number: int) -> Message:
 
 def appender_of(store: MessageStore) -> Appender:
     """Return what appends to the topics above."""
-    return store.appender(lambda topic: store.topics.create(topic, QUEUES[topic]), lambda body: str(body).encode())
+    return store.appenders.make(
+        lambda topic: store.topics.create(topic, QUEUES[topic]), lambda body: str(body).encode()
+    )
 
 
 def fill(store: MessageStore, messages: int = 180) -> None:
@@ -73,7 +75,7 @@ def acknowledge(store: MessageStore, offsets: list[int]) -> None:
     with slot.locked(store.config.lock_timeout_ms):
         epoch = slot.load("epoch") + 1
         slot.store("epoch", epoch)
-    grant = store.grant(slot, epoch, TagSet(()))
+    grant = store.grants.grant(slot, epoch, TagSet(()))
     grant.take(64, 2_000)
     assert grant.acknowledge_offsets(offsets)
 

@@ -64,7 +64,7 @@ def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Sup
         admin = Admin(store)
         admin.prefer_as_housekeeper()
         durability = store.config.durability.value
-        yield Supervised(str(store.root), durability, store.workers(), admin.groups, store.check_in_place)
+        yield Supervised(str(store.root), durability, store.workers(), admin.groups, store.life.check_in_place)
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def for_worker(root: Path | str, config: StoreConfig | None) -> Iterator[Working
             yield Working(backend, workers_of_cluster(root), _always)
         return
     with open_local_store(root, "worker processes", config, housekeeping=False) as store:
-        yield Working(store, store.workers(), store.check_in_place)
+        yield Working(store, store.workers(), store.life.check_in_place)
 
 
 def _always() -> None:

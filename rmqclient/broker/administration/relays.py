@@ -121,7 +121,7 @@ class Relays:
         except (LookupError, ValueError) as error:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"message {message_id[:60]!r}: {error}") from None
         request.check_topic(topic_of(found), writes=False)
-        reader = self._store.record_reader(MessageQueue(found.topic, found.queue_id))
+        reader = self._store.grants.record_reader(MessageQueue(found.topic, found.queue_id))
         record, *_ = reader.read(
             found.queue_offset, TagSet(()), most_messages=1, most_bytes=_MOST_RECORD_BYTES, most_looked_at=1
         )

@@ -105,7 +105,7 @@ class LocksRoom:
         return request.success(bodies.LockedQueues(tuple(locked)).encode())
 
     def _locks(self, peer: Peer, wanted: bodies.LockRequest, group: str, queue: MessageQueue) -> bool:
-        if self._store.is_replica:  # the primary has the locks
+        if self._store.life.is_replica:  # the primary has the locks
             return False
         if self._read_only:
             return self._locks_apart.lock((group, queue), wanted.client_id)
@@ -116,7 +116,7 @@ class LocksRoom:
         group = wanted.group.removesuffix(HANDOVER_SUFFIX)
         for queue in wanted.queues:
             self._locks_apart.unlock((group, _local(queue)), wanted.client_id)
-            if not (self._read_only or self._store.is_replica):
+            if not (self._read_only or self._store.life.is_replica):
                 self._unlock_queue(request.peer, group, wanted.client_id, _local(queue))
         return request.success()
 

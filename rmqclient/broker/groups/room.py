@@ -95,7 +95,7 @@ class GroupsRoom:
     @property
     def is_read_only(self) -> bool:
         """Whether members take neither a seat nor a queue: also while the store is a replica."""
-        return self._read_only or self._store.is_replica
+        return self._read_only or self._store.life.is_replica
 
     def start(self) -> None:
         """Begin to look for changes, on the running loop; a later call does nothing."""

@@ -163,7 +163,7 @@ class Seats:
             epoch = member.take(slot, LEASE_MS)
             if epoch is None:
                 return None
-            grant = self._store.grant(slot, epoch, TagSet(()))
+            grant = self._store.grants.grant(slot, epoch, TagSet(()))
             self._grants[slot.number] = grant
             return grant
 

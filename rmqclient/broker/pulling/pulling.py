@@ -58,7 +58,7 @@ class Pulling:
         """``memory_percent``: see :class:`ColdReads`."""
         self._reader = QueueReader(store)
         self._cold = ColdReads(store, memory_percent)
-        self._is_replica = store.is_replica
+        self._is_replica = store.life.is_replica
         self._checks = PullChecks(topics, groups, subscriptions)
         self._leases = leases
         self._commit_offset = commit

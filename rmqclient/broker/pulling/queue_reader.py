@@ -119,7 +119,7 @@ class QueueReader:
         reader = self._readers.get(queue)
         if reader is None:
             try:
-                reader = self._readers[queue] = self._store.record_reader(queue)
+                reader = self._readers[queue] = self._store.grants.record_reader(queue)
             except UnknownTopic:
                 return None
         return reader

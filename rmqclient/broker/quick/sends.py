@@ -36,7 +36,7 @@ class QuickSends:
 
     def __init__(self, store: MessageStore, topics: Topics, settings: ServeSettings) -> None:
         self._topics = topics
-        self._appender = store.appender(topics.open, encode_body, admission=Never)
+        self._appender = store.appenders.make(topics.open, encode_body, admission=Never)
         self.sends = plain_sends(
             store, self._appender, self.queues_of, settings.cluster_name, settings.limits.frame_bytes
         )

@@ -33,7 +33,7 @@ class Appends:
     def __init__(self, store: MessageStore, open_topic: Callable[[str], list[MessageQueue]]) -> None:
         self._store = store
         self._state = store.state
-        self._appender = store.appender(open_topic, encode_body, admission=Later)
+        self._appender = store.appenders.make(open_topic, encode_body, admission=Later)
         self._stuck: tuple[int, int] | None = None
         """The thread that held the lock too long, and the log's end at that time; None while appends succeed."""
 

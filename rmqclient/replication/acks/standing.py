@@ -34,7 +34,7 @@ class Standing:
 def standing(root: Path) -> Standing | None:
     """Return the state of a store; None for one that takes no messages of its own. Raises as opening it."""
     with open_store(root, create=False, housekeeping=False, settling=True) as store:
-        if store.is_replica:
+        if store.life.is_replica:
             return None
         settings, end = read_replication(root), store.state.published_to
         waits, since = store.replicas.are_waited_for, settings.missing_since_ms

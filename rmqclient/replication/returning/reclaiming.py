@@ -75,7 +75,7 @@ class Reclaiming:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._log: ReplicaLog = store.replica_log()
+        self._log: ReplicaLog = ReplicaLog(store)
         self._log.settle()
         self._listening: socket.socket | None = None
         self._silent: list[socket.socket] = []

@@ -134,7 +134,7 @@ class _Commit:
 
     def durable_end(self) -> int:
         """Make the log durable and return its end."""
-        end = self._store.settle_appends()
+        end = self._store.appenders.settle()
         _wait_until_flushed(self._store, end)
         return end
 
@@ -238,7 +238,7 @@ def _appender(store: MessageStore) -> Appender:
     def make_topic(topic: str) -> list[MessageQueue]:
         return store.topics.create(check_topic(topic), store.config.default_queue_count)
 
-    return store.appender(make_topic, encode_body, prepare=store.housekeeper is not None)
+    return store.appenders.make(make_topic, encode_body, prepare=store.housekeeper is not None)
 
 
 def _make_topics(store: MessageStore, parts: tuple[StagedPart, ...]) -> None:

@@ -63,7 +63,7 @@ class Served:
     def __init__(self, root: Path) -> None:
         self.store = open_store(root, housekeeping=False)
         self.asked: list[str] = []
-        self.appender: Appender = self.store.appender(self.store.topics.queues, encode_body, prepare=False)
+        self.appender: Appender = self.store.appenders.make(self.store.topics.queues, encode_body, prepare=False)
         self.sends: PlainSends = plain_sends(self.store, self.appender, self.queues_of, "DefaultCluster")
 
     def queues_of(self, topic: str) -> int:

@@ -36,7 +36,7 @@ def appender(store: MessageStore) -> Appender:
 @pytest.fixture
 def reader(store: MessageStore) -> RecordReader:
     store.topics.create(TOPIC, 1)
-    return store.record_reader(QUEUE)
+    return store.grants.record_reader(QUEUE)
 
 
 def fill(appender: Appender, count: int, size: int = 60, tags: Sequence[str | None] = (None,)) -> None:
@@ -208,7 +208,7 @@ def test_a_compact_topic_is_read_from_its_compacted_file_on(tmp_path: Path) -> N
         store.flusher.flush_thorough()
         force(store)
         expected = [offset for offset, _, _ in pulled(store)]
-        reader = store.record_reader(PRICES)
+        reader = store.grants.record_reader(PRICES)
 
         offset, seen = 0, []
         while offset < reader.max_offset:
@@ -253,5 +253,5 @@ def test_limits_that_make_no_sense_are_refused(appender: Appender, reader: Recor
 def test_another_topic_has_its_own_records(store: MessageStore, appender: Appender, reader: RecordReader) -> None:
     fill(appender, 2)
     appender.append(Message("other", b"x"))
-    other = store.record_reader(MessageQueue("other", 0))
+    other = store.grants.record_reader(MessageQueue("other", 0))
     assert [message.topic for message in read(other, 0)[0]] == ["other"]

@@ -47,7 +47,7 @@ def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> No
     known = messages_shown(events)
     for topic, queue_count in topics.items():
         store.topics.create(topic, queue_count)
-    appender = store.appender(store.topics.queues, lambda body: str(body).encode())
+    appender = store.appenders.make(store.topics.queues, lambda body: str(body).encode())
     for (topic, queue_id), end in ends.items():
         if topic in topics:
             other = Message(topic, b"earlier")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqclient.store import Member, MessageQueue, MessageStore, QueueGrant
+from rmqclient.store import Member, MessageQueue, QueueGrant
+from rmqclient.store.handles.grants import Grants
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from tests.checker.history import History, Kind, now
 from tests.checker.plan import Plan, group_name
@@ -85,7 +86,7 @@ class RecordedGrant:
 
 def record_queues(plan: Plan, history: History, group: int) -> None:
     """From now on, write down how queues come to this process, stay and go."""
-    grant, take = MessageStore.grant, Member.take
+    grant, take = Grants.grant, Member.take
     queue_slot = Member.queue_slot
     own = group_name(group)
     numbers: dict[int, int] = {}
@@ -93,7 +94,7 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
     def number_of(slot: GroupQueueSlot) -> int:
         return numbers[slot.queue_slot]
 
-    def recorded_grant(self: MessageStore, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
+    def recorded_grant(self: Grants, slot: GroupQueueSlot, epoch: int, *filters: Any) -> Any:
         granted = grant(self, slot, epoch, *filters)
         queue = granted.queue
         number = plan.queue_numbers.get((queue.topic, queue.queue_id))
@@ -114,6 +115,6 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
             history.write(Kind.RENEW, at, epoch, queue=number_of(slot), group=group)
         return epoch
 
-    MessageStore.grant = recorded_grant  # type: ignore[method-assign, assignment]
+    Grants.grant = recorded_grant  # type: ignore[method-assign, assignment]
     Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign]
     Member.take = recorded_take  # type: ignore[method-assign, assignment]

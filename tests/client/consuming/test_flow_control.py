@@ -40,7 +40,7 @@ def granted(store: MessageStore, config: ConsumerConfig) -> ConcurrentQueue:
     slot = slot_of(store)
     with slot.locked(1_000):
         slot.store("epoch", slot.load("epoch") + 1)
-    return ConcurrentQueue(store.grant(slot, slot.load("epoch"), TagSet(())), config)
+    return ConcurrentQueue(store.grants.grant(slot, slot.load("epoch"), TagSet(())), config)
 
 
 def send(store: MessageStore, count: int, body: bytes = b"x") -> None:

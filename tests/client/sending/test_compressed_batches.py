@@ -321,7 +321,7 @@ def test_a_producer_that_compresses_bodies_does_not_compress_a_batch_twice(store
 def unopenable(store: MessageStore, producer: Producer) -> SendResult:
     """Send a batch of which nothing can be made."""
     producer.create_topic("t", 1)
-    appender = store.appender(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
     packed = compress(b"this is not a batch", Compression.ZSTD), Compression.ZSTD.value
     return appender.append_inner_batch(
         [Message("t", b"lost", properties={"number": "0"})], lambda _: packed, most_bytes=99

@@ -188,7 +188,7 @@ def test_an_acknowledged_message_no_longer_keeps_what_was_opened(store: MessageS
         producer.create_topic("flights", 1)
         producer.send(Message("flights", LONG))
     slot = store.groups.find_or_add("group", store.topics.slot(store.topics.queues("flights")[0]), 0)
-    grant = store.grant(slot, slot.load("epoch"), TagSet(()))
+    grant = store.grants.grant(slot, slot.load("epoch"), TagSet(()))
     (message,) = grant.take(1, 100)
 
     first = message.body

@@ -146,9 +146,9 @@ class _SetClock(Clock):
 def test_a_clock_that_is_set_shortens_no_window(store: MessageStore, producer: Producer) -> None:
     clock = _SetClock()
     once = Once(
-        replace(store._parts, config=replace(store.config, lock_timeout_ms=1_000)),
+        replace(store, config=replace(store.config, lock_timeout_ms=1_000)),
         store.index_files,
-        settle=store.settle_appends,
+        settle=store.appenders.settle,
         build_index=store.index.catch_up,
         clock=clock,
     )

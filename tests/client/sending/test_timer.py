@@ -438,7 +438,7 @@ def test_a_level_and_the_timer_take_the_same_message_one_after_the_other(
     deliver_until(store, 2**62)
     copy = store.messages.at(MessageQueue("flights", 0), 0)
     producer.send(Message("flights", b"second"), delay=HOUR)
-    appender = store.appender(store.topics.queues, lambda _: b"")
+    appender = store.appenders.make(store.topics.queues, lambda _: b"")
     properties = {**copy.properties, "TIMER_QUEUE_OFFSET": "1"}
     again = appender.append_copy(copy, "flights", 0, properties, reconsume_times=1, delay_level=1)
     assert again.message_id == copy.message_id
@@ -512,7 +512,7 @@ def test_an_append_does_nothing_for_a_message_that_is_done_already(store: Messag
     store.timer.bits.advance()
     assert store.timer.bits.done_to == 64
     end = store.state.published_to
-    appender = store.appender(store.topics.queues, lambda _: b"")
+    appender = store.appenders.make(store.topics.queues, lambda _: b"")
     for message in (first, last):
         assert deliver_timed(appender, message, "flights", 0) is None
         assert roll_timed(appender, message) is None

@@ -226,7 +226,7 @@ def test_a_killed_write_of_the_offsets_leaves_the_old_ones_or_the_new_ones(
     assert [message.queue_offset for message in grant.take(1, SPAN)] == [survive + 1]
 
     # And the file can be written again
-    following.persist_offsets()
+    following.offsets.persist()
     following.close()
     assert reference.check_store(root) == []
 
@@ -242,7 +242,7 @@ def test_two_killed_writes_of_the_offsets_in_a_row_lose_no_acknowledgement(tmp_p
         appender_of(store).append_batch([Message(TOPIC, body_of(number)) for number in range(10)])
         grant = grant_of(store)
         assert grant.acknowledge_offsets([2, *range(5, 10)])
-        store.persist_offsets()
+        store.offsets.persist()
         order = Order(scenario="write_offsets", root=str(root), notes=f"{root}.first", kill_at_line=line)
         status = nursery.run(order)
 
@@ -271,7 +271,7 @@ def test_an_offset_that_a_power_cut_withdrew_is_withdrawn_for_good(
     results = [appender_of(store).append(Message(TOPIC, body_of(number))) for number in (1, 2)]
     grant = grant_of(store)
     assert grant.acknowledge_offsets([message.queue_offset for message in grant.take(SPAN, SPAN)])
-    store.persist_offsets()
+    store.offsets.persist()
     durable_end = results[0].commit_log_offset
     power_cut_image(root, tmp_path / "first", durable_end, SMALL.commit_log_file_bytes)
 

@@ -119,7 +119,7 @@ def test_a_power_cut_brings_no_message_that_was_delivered_again(
     for body in sent[:persisted]:
         appender.append(Message(TOPIC, body), delay_level=1)
     deliver_when_due(store)
-    store.persist_schedule()
+    store.schedule.persist()
     for body in sent[persisted:]:
         appender.append(Message(TOPIC, body), delay_level=1)
     persisted_to = store.state.published_to

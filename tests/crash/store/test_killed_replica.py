@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient.errors import StoreFenced
 from rmqclient.store import MessageStore, open_store
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.cutting import DIVERGED
@@ -53,7 +54,7 @@ def test_after_a_kill_a_replica_is_a_prefix_and_catches_up(
 
         # Then the replica has a prefix of the log, and takes the rest
         with open_store(copy, SMALL, housekeeping=False) as replica:
-            log = replica.replica_log()
+            log = ReplicaLog(replica)
             log.settle()
             assert log_bytes(replica) == content[: log.end]
             assert ends(replica) == ends(store, log.end)

@@ -153,7 +153,7 @@ def test_a_killed_roll_leaves_each_message_waiting_once(
     ids = Counter(pending.message_id for pending in timed.timer.pending())
     assert kill(nursery, root, "roll_timed", point, survive) == []
     survivor = repaired(timed)
-    survivor.settle_appends()
+    survivor.appenders.settle()
     assert Counter(pending.message_id for pending in survivor.timer.pending()) == ids
     end = survivor.state.published_to
     survivor.timer.roll_below(end)

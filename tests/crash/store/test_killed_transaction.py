@@ -218,7 +218,7 @@ def test_after_a_power_cut_each_transaction_ends_once(store: MessageStore, root:
     store.transactions.check()
     store.transactions.decide(halves[0], commit=True)
     store.transactions.decide(halves[1], commit=False)
-    store.persist_offsets()
+    store.offsets.persist()
     told_to = store.state.published_to
     for number in range(2, 8):
         store.transactions.decide(halves[number], commit=number % 2 == 0)

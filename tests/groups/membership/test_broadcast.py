@@ -167,7 +167,7 @@ def test_the_offsets_are_entries_that_a_broker_reads_as_those_of_other_groups(st
     wait_for(lambda: is_settled(store), "everything is handled")
     member.close()
     PullConsumer(store, group="g").commit(MessageQueue("t", 0), 1)  # a group of the plain name is another one
-    store.persist_offsets()
+    store.offsets.persist()
     text = (store.root / "config" / "consumerOffset.json").read_text()
     table = json.loads(text)["offsetTable"]
     assert set(table) == {"t@g", "t@g|cache-1"}

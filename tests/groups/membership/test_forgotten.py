@@ -59,7 +59,7 @@ def test_no_process_and_no_file_knows_a_group_that_was_forgotten(root: Path) -> 
         with Reading(str(root)) as reading:
             assert {each.group for each in reading.group_queues()} == {"audit"}
         # And the file of offsets has the other groups only, whoever writes it next
-        beside.persist_offsets()
+        beside.offsets.persist()
         assert list(read_consumer_offsets(root)) == [("orders", "audit")]
         with pytest.raises(UnknownGroup, match="billing"):
             admin.remove_group("billing")

@@ -144,7 +144,7 @@ def test_a_seek_forward_passes_over_what_is_in_between_and_what_was_finished_ahe
     names = [f"m{number}" for number in range(10)]
     send(store, *names)
     slot = store.groups.find_or_add("g", store.topics.slot(MessageQueue("t", 0)), 0)
-    grant = store.grant(slot, slot.load("epoch"), TagSet(()))
+    grant = store.grants.grant(slot, slot.load("epoch"), TagSet(()))
     assert grant.acknowledge_offsets([2, 7])
     Admin(store).seek("g", "t", 5)
     assert [(queue.committed_offset, queue.acknowledged_ahead) for queue in Admin(store).lag("g")] == [(5, 0)]

@@ -39,7 +39,7 @@ FAULTS = [
     Fault(
         name="deliveries are written down before they are on the disk",
         file="store/waiting/schedule.py",
-        old="            wait_until_flushed(self._state.published_to)\n",
+        old="            self._wait_until_flushed(self._state.published_to)\n",
         new="",
         tests="tests/unit/waiting/test_schedule.py",
         select="progress_is_written",

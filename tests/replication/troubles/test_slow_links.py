@@ -57,13 +57,13 @@ def replica(tmp_path: Path) -> Iterator[MessageStore]:
         fill(store, 10)
         content = log_bytes(store)
     with open_replica(tmp_path / "replica") as opened:
-        feed(opened.replica_log(), content, len(content))
+        feed(ReplicaLog(opened), content, len(content))
         yield opened
 
 
 def receive(replica: MessageStore, pieces: list[bytes], monkeypatch: pytest.MonkeyPatch) -> ReplicaLog:
     """Receive these bytes slowly, until the primary hangs up."""
-    link, log = Trickle(pieces), replica.replica_log()
+    link, log = Trickle(pieces), ReplicaLog(replica)
     monkeypatch.setattr(receiving, "time", link.time)
     joining = Joining(log, SMALL.commit_log_file_bytes, None)
     Receiving(replica, cast("socket.socket", link), log, joining, Ack.MEMORY, lambda _: None, wire=STOCK).run(
@@ -74,7 +74,7 @@ def receive(replica: MessageStore, pieces: list[bytes], monkeypatch: pytest.Monk
 
 def test_a_slow_link_does_not_end_the_follower(replica: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a primary whose bytes come for longer than silence would be believed
-    last = replica.replica_log().last_record()
+    last = ReplicaLog(replica).last_record()
     sent = frame(last, log_bytes(replica, last))
     pieces = [sent[at : at + len(sent) // 8] for at in range(0, len(sent), len(sent) // 8)]
 
@@ -87,7 +87,7 @@ def test_a_slow_link_does_not_end_the_follower(replica: MessageStore, monkeypatc
 def test_a_primary_that_sends_a_part_of_what_is_asked_is_asked_again(
     replica: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = replica.replica_log().last_record()
+    last = ReplicaLog(replica).last_record()
     part = frame(last, log_bytes(replica, last, last + 50))
     with pytest.raises(ConnectionError, match="a part"):
         receive(replica, [part, *[frame(last + 50, b"")] * 4], monkeypatch)
@@ -97,7 +97,7 @@ def test_a_primary_that_sends_a_part_of_what_is_asked_is_asked_again(
 def test_a_primary_that_sends_nothing_of_what_is_asked_ends_the_follower(
     replica: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    last = replica.replica_log().last_record()
+    last = ReplicaLog(replica).last_record()
     with pytest.raises(LogsDiffer, match="sends nothing of bytes"):
         receive(replica, [frame(last, b"")] * 4, monkeypatch)
 

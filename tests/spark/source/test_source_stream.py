@@ -113,7 +113,7 @@ def test_a_query_takes_what_is_there_in_limited_batches_and_then_what_came_later
 
     # When more comes, a new topic as well, it goes on with that, whatever the options say of the start
     fill(store, 30)
-    appender = store.appender(lambda topic: store.topics.create(topic, 3), lambda body: str(body).encode())
+    appender = store.appenders.make(lambda topic: store.topics.create(topic, 3), lambda body: str(body).encode())
     for number in range(9):
         appender.append(Message("returns", b"%d" % number))
     sizes = query.run(maxBytesPerTrigger="3k", startingOffsets="latest")

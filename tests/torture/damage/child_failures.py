@@ -53,14 +53,14 @@ class Life:
                 self._work(store, count)
 
     def _work(self, store: MessageStore, count: int) -> None:
-        appender = store.appender(
+        appender = store.appenders.make(
             lambda topic: store.topics.create(topic, 1), lambda body: str(body).encode(), prepare=False
         )
         self._send(appender, count)
         self._try(store.flusher.flush_timed)
-        self._try(store._appenders.prepare_next_file)
+        self._try(store.appenders.prepare_next_file)
         self._try(lambda: self._consume(store))
-        self._try(store.persist_offsets)
+        self._try(store.offsets.persist)
         self._try(store.index.catch_up)
         self._try(store.flusher.flush_thorough)
         self._try(lambda: store.topics.create("another", 2))

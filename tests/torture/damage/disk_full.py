@@ -128,7 +128,7 @@ class Episode:
         started = boottime()
         self._wait_for("the consumer on a full disk", lambda: is_drained(store))
         self._figures.took("consumer done on a full disk", boottime() - started)
-        self._refused_or_done("offset files", store.persist_offsets)
+        self._refused_or_done("offset files", store.offsets.persist)
         self._flush(store)
         if self._chance.random() < 0.2:
             self._refused_or_done("producers opened", lambda: open_store(self._root, housekeeping=False).close())

@@ -236,7 +236,7 @@ def _is_reported(root: Path) -> bool:
 def _append_one(store: MessageStore) -> str:
     """Append behind the others; return what is wrong with that, or nothing."""
     ends = {queue: store.topics.max_offset(queue) for queue in store.topics.queues(LEFT.topic)}
-    appender = store.appender(store.topics.queues, lambda _: b"", prepare=False)
+    appender = store.appenders.make(store.topics.queues, lambda _: b"", prepare=False)
     try:
         result = appender.append(Message(LEFT.topic, b"after", tags="one"))
     except QueueError as error:
@@ -244,7 +244,7 @@ def _append_one(store: MessageStore) -> str:
     number = ends[result.queue]
     slot = store.groups.find_or_add("appended", store.topics.slot(result.queue), number)
     slot.restore(number, 0, 1)
-    messages = store.grant(slot, 1, TagSet(())).take(8, layout.ACK_WINDOW)
+    messages = store.grants.grant(slot, 1, TagSet(())).take(8, layout.ACK_WINDOW)
     if [message.body for message in messages] != [b"after"] or result.queue_offset != number:
         return f"{PROBLEM} what was appended afterwards was not delivered"
     return ""

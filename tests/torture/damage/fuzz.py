@@ -261,7 +261,7 @@ class Parsers:
         store, slot, view = self._opened[os.getpid()]
         with _Changed(view, rng, len(view)):
             slot.restore(0, 0, 1)
-            grant = store.grant(slot, 1, TagSet(rng.choice(((), ("one",)))))
+            grant = store.grants.grant(slot, 1, TagSet(rng.choice(((), ("one",)))))
             for message in grant.take(64, layout.ACK_WINDOW):
                 assert (message.topic, message.body[:4]) in (("left", b"left"), ("left", b"the "))
 

@@ -50,7 +50,9 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
 
 def _write(root: Path, body_bytes: int, log_bytes: int) -> int:
     with open_store(root, _WITHOUT_INDEX) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 4), lambda body: bytes(str(body), "utf-8"))
+        appender = store.appenders.make(
+            lambda topic: store.topics.create(topic, 4), lambda body: bytes(str(body), "utf-8")
+        )
         batch = [Message("orders", os.urandom(body_bytes), tags="paid", keys=[f"k{number}"]) for number in range(100)]
         while store.state.published_to < log_bytes:
             appender.append_batch(batch)

@@ -175,7 +175,7 @@ def make(root: Path, *, with_crc: bool = True, killed: bool = False) -> Specimen
         _append(store, specimen)
     store.flusher.flush_thorough()
     _acknowledge(store)
-    store.persist_offsets()
+    store.offsets.persist()
     if killed:
         _append_plainly(store)
         abandon(store)
@@ -268,7 +268,7 @@ def _golden(name: str) -> list[ReferenceRecord]:
 
 
 def _append(store: MessageStore, specimen: Specimen) -> None:
-    appender = store.appender(
+    appender = store.appenders.make(
         lambda topic: store.topics.create(topic, 2), lambda body: str(body).encode(), prepare=False
     )
     kinds = specimen.kinds
@@ -282,7 +282,7 @@ def _append(store: MessageStore, specimen: Specimen) -> None:
 
 
 def _append_plainly(store: MessageStore) -> None:
-    appender = store.appender(
+    appender = store.appenders.make(
         lambda topic: store.topics.create(topic, 2), lambda body: str(body).encode(), prepare=False
     )
     for number in range(6):
@@ -294,7 +294,7 @@ def _acknowledge(store: MessageStore) -> None:
     queue = MessageQueue("left", 0)
     slot = store.groups.find_or_add(GROUP, store.topics.slot(queue), 0)
     slot.restore(0, 0, 1)
-    grant = store.grant(slot, 1, TagSet(()))
+    grant = store.grants.grant(slot, 1, TagSet(()))
     grant.take(64, layout.ACK_WINDOW)
     assert grant.acknowledge_offsets([*range(10), 14, 15])
 
@@ -323,7 +323,7 @@ def deliver(
         slot = store.groups.find_or_add(group, number, low)
         if group == FRESH:
             slot.restore(low, 0, 1)
-        grant = store.grant(slot, slot.load("epoch"), TagSet(tags))
+        grant = store.grants.grant(slot, slot.load("epoch"), TagSet(tags))
         take_all(grant, expected, found)
     return found
 

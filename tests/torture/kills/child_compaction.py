@@ -84,7 +84,7 @@ def send(order: Order) -> None:
     with Producer(order.root, config=order.config) as producer:
         queues = producer.create_topic(TOPIC, QUEUES, cleanup_policy="compact")
         store = store_of(producer._backend, "a test")
-        store.settle_appends()  # which the last sender may have left between its records and their queue
+        store.appenders.settle()  # which the last sender may have left between its records and their queue
         ends = [store.topics.max_offset(queue) for queue in queues]
         first, before = _hint(order)
         there = [end - sent for end, sent in zip(ends, before, strict=True)]

@@ -147,8 +147,8 @@ def test_an_acknowledgement_of_a_message_to_come_does_not_hide_it(specimen: Spec
     with open_store(specimen.root, housekeeping=False) as store:
         slot = store.groups.find(GROUP, store.topics.slot(LEFT))
         assert slot is not None
-        store.appender(store.topics.queues, lambda _: b"", prepare=False).append(Message("left", b"to come"))
-        grant = store.grant(slot, slot.load("epoch"), TagSet(()))
+        store.appenders.make(store.topics.queues, lambda _: b"", prepare=False).append(Message("left", b"to come"))
+        grant = store.grants.grant(slot, slot.load("epoch"), TagSet(()))
         assert grant.take(100, layout.ACK_WINDOW)[-1].body == b"to come"
 
 

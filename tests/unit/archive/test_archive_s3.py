@@ -85,7 +85,9 @@ def test_a_log_file_of_many_parts_is_uploaded_and_read_by_ranges(tmp_path: Path,
     # Given files that are larger than a part of an upload, and than a range of a read
     config = replace(SMALL, commit_log_file_bytes=25 << 20, max_body_bytes=1 << 20)
     with open_store(tmp_path / "store", config, housekeeping=False) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "ascii"))
+        appender = store.appenders.make(
+            lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "ascii")
+        )
         for number in range(30):
             appender.append(Message("large", os.urandom(1 << 20), keys=[f"k{number}"]))
         store.flusher.flush_thorough()

@@ -128,7 +128,7 @@ def test_who_reads_through_a_mapping_is_killed_and_it_is_said_why(tmp_path: Path
         with open_store(tmp_path, housekeeping=False) as store:
             (queue,) = store.topics.queues(ORDERS)
             slot = store.groups.find_or_add("readers", store.topics.slot(queue), 0)
-            grant = store.grant(slot, 0, TagSet(()))
+            grant = store.grants.grant(slot, 0, TagSet(()))
             grant.take(1, 2_000)
             os.truncate(tmp_path / FIRST, PAGE)
             grant.take(500, 2_000)

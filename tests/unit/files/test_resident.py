@@ -54,12 +54,12 @@ def fill(store: MessageStore) -> None:
     appender = appender_of(store)
     for number in range(MESSAGES):
         appender.append(Message(TOPIC, body_of(number, BODY_BYTES), keys=[str(number)]))
-    store.end_appender(appender)
+    store.appenders.end(appender)
 
 
 @pytest.mark.parametrize("prepare", [True, False])
 def test_a_sender_has_the_end_of_the_log_resident_and_no_more(store: MessageStore, prepare: bool) -> None:
-    appender = store.appender(
+    appender = store.appenders.make(
         lambda topic: store.topics.create(topic, 1), lambda body: str(body).encode(), prepare=prepare
     )
     most = 0

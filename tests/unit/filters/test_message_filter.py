@@ -24,14 +24,14 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def append(store: MessageStore, messages: list[Message]) -> None:
-    appender = store.appender(lambda name: store.topics.create(name, 1), lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda name: store.topics.create(name, 1), lambda body: bytes(str(body), "utf-8"))
     for first in range(0, len(messages), 100):
         appender.append_batch(messages[first : first + 100])
 
 
 def grant_of(store: MessageStore, tags: TagSet) -> QueueGrant:
     slot = store.groups.find_or_add("group", store.topics.slot(QUEUE), 0)
-    return store.grant(slot, slot.load("epoch"), tags)
+    return store.grants.grant(slot, slot.load("epoch"), tags)
 
 
 def test_a_message_has_to_pass_everything_that_is_asked_for(store: MessageStore) -> None:

@@ -165,7 +165,9 @@ def test_the_worst_state_of_its_queues_is_that_of_a_group() -> None:
 def test_a_pipe_or_an_endless_file_where_a_file_should_be_does_not_hold_up_a_check(tmp_path: Path, name: str) -> None:
     # Given a store that was closed, in which a file was replaced by a pipe that nobody writes to
     with open_store(tmp_path) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+        appender = store.appenders.make(
+            lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8")
+        )
         appender.append(Message("%DLQ%billing", b"1"))
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)

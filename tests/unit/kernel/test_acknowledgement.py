@@ -21,10 +21,10 @@ SPAN = 2_000
 
 
 def append(store: MessageStore, count: int, tags: str | None = None) -> None:
-    appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
     for _ in range(0, count, 100):
         appender.append_batch([Message("t", b"", tags=tags)] * min(100, count))
-    store._appenders.close()
+    store.appenders.close()
 
 
 class Acknowledging(RuleBasedStateMachine):
@@ -146,7 +146,7 @@ def store(tmp_path: Path) -> MessageStore:
 
 def grant_with_tags(store: MessageStore, *tags: str) -> QueueGrant:
     slot = store.groups.find_or_add("group", store.topics.slot(QUEUE), 0)
-    return store.grant(slot, slot.load("epoch"), TagSet(tags))
+    return store.grants.grant(slot, slot.load("epoch"), TagSet(tags))
 
 
 def test_what_was_finished_ahead_is_not_taken_when_the_committed_offset_has_passed_it(store: MessageStore) -> None:

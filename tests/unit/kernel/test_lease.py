@@ -18,9 +18,9 @@ QUEUE = MessageQueue("t", 0)
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[MessageStore]:
     with open_store(tmp_path, StoreConfig(lock_timeout_ms=50), housekeeping=False) as opened:
-        opened.appender(lambda topic: opened.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8")).append(
-            Message("t", b"")
-        )
+        opened.appenders.make(
+            lambda topic: opened.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8")
+        ).append(Message("t", b""))
         yield opened
 
 

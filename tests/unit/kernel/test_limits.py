@@ -34,7 +34,7 @@ def take_all(store: MessageStore, group: str = "readers") -> dict[MessageQueue, 
     """Take a message from each queue in turns, so that every grant comes back to files that others have pushed out."""
     queues = store.topics.all_queues()
     slots = [store.groups.find_or_add(group, store.topics.slot(queue), 0) for queue in queues]
-    grants = [store.grant(slot, 0, TagSet(())) for slot in slots]
+    grants = [store.grants.grant(slot, 0, TagSet(())) for slot in slots]
     taken: dict[MessageQueue, list[bytes]] = {queue: [] for queue in queues}
     while any(grant.has_more for grant in grants):
         for grant in grants:

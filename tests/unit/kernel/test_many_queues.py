@@ -41,7 +41,9 @@ def test_messages_of_many_queues_are_told_apart(tmp_path: Path) -> None:
     # Given a log with a message in both queues of each topic, in turns
     config = StoreConfig(commit_log_file_bytes=1 << 20, max_body_bytes=1_000)
     with open_store(tmp_path, config, housekeeping=False) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 2), lambda body: bytes(str(body), "utf-8"))
+        appender = store.appenders.make(
+            lambda topic: store.topics.create(topic, 2), lambda body: bytes(str(body), "utf-8")
+        )
         results = [appender.append(Message(topic, b"body")) for topic in TOPICS * 2]
         end = results[-1].commit_log_end
         content = (tmp_path / "commitlog" / ("0" * 20)).read_bytes()

@@ -50,17 +50,17 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def append(store: MessageStore, tags: Sequence[str | None], topic: str = "t") -> None:
-    appender = store.appender(lambda name: store.topics.create(name, 1), lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda name: store.topics.create(name, 1), lambda body: bytes(str(body), "utf-8"))
     for first in range(0, len(tags), 100):
         appender.append_batch([Message(topic, b"", tags=tag) for tag in tags[first : first + 100]])
-    store._appenders.close()
+    store.appenders.close()
 
 
 def grant_of(store: MessageStore, *tags: str, queue: MessageQueue = QUEUE) -> QueueGrant:
     slot = store.groups.find_or_add("group", store.topics.slot(queue), 0)
     epoch = slot.load("epoch") + 1
     slot.store("epoch", epoch)
-    return store.grant(slot, epoch, TagSet(tags))
+    return store.grants.grant(slot, epoch, TagSet(tags))
 
 
 @pytest.mark.guarantee("G15")
@@ -168,7 +168,7 @@ def test_who_loses_the_queue_while_skipping_skips_nothing_more(store: MessageSto
     # Given a grant whose queue is granted to somebody else while it looks for its second file
     append(store, ["other"] * 3 * FILE_ENTRIES)
     late = grant_of(store, "wanted")
-    map_file = store._grants.queue_file
+    map_file = store.grants.queue_file
     following: list[QueueGrant] = []
 
     def lose(slot: int, queue_offset: int) -> tuple[Mapping, int] | None:
@@ -176,7 +176,7 @@ def test_who_loses_the_queue_while_skipping_skips_nothing_more(store: MessageSto
             following.append(grant_of(store, "wanted"))
         return map_file(slot, queue_offset)
 
-    store._grants.queue_file = lose  # type: ignore[method-assign]
+    store.grants.queue_file = lose  # type: ignore[method-assign]
 
     # Then it finishes nothing of the second file, and the other one everything
     assert late.take(32, 2_000) == []
@@ -190,7 +190,7 @@ def test_a_damaged_entry_in_a_run_of_unwanted_ones_is_reported(store: MessageSto
     append(store, ["other"] * 500)
     grant = grant_of(store, "wanted")
     store.state.words.store(layout.RUNTIME_HEADER.at["min_offset"], store.messages.at(QUEUE, 200).commit_log_offset)
-    mapped = store._grants.queue_file(store.topics.slot(QUEUE), 300)
+    mapped = store.grants.queue_file(store.topics.slot(QUEUE), 300)
     assert mapped is not None
     memoryview(mapped[0])[300 * 20 : 300 * 20 + 8] = (5).to_bytes(8, "big")
 

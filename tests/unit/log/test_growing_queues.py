@@ -28,7 +28,7 @@ def send(store: MessageStore, messages: int) -> None:
     while messages > 0:
         appender.append_batch([Message(TOPIC, b"body")] * min(100, messages))
         messages -= 100
-    store.end_appender(appender)
+    store.appenders.end(appender)
 
 
 def files_of(root: Path) -> list[Path]:

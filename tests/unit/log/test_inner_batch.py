@@ -44,7 +44,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 def appender(store: MessageStore) -> Appender:
-    return store.appender(lambda topic: store.topics.create(topic, 1), lambda body: str(body).encode())
+    return store.appenders.make(lambda topic: store.topics.create(topic, 1), lambda body: str(body).encode())
 
 
 def packed(compression: Compression = Compression.ZSTD) -> Callable[[bytes], tuple[bytes, int]]:

@@ -258,7 +258,7 @@ def test_progress_that_a_power_cut_took_back_is_taken_back_on_disk(written: Path
         grant = grant_of(store)
         grant.take(SPAN, SPAN)
         assert grant.acknowledge_offsets(list(range(MESSAGES)))
-        store.persist_offsets()
+        store.offsets.persist()
     (written / "shared").unlink()
     (written / "checkpoint").unlink()
     overwrite(written, places(written)[-1][0], bytes(200))
@@ -380,7 +380,7 @@ def test_an_empty_directory_is_an_empty_store(tmp_path: Path) -> None:
 
 def test_a_prepared_file_that_nobody_has_used_goes(written: Path) -> None:
     store = open_store(written, housekeeping=False)
-    store._appenders.prepare_next_file()
+    store.appenders.prepare_next_file()
     prepared = store.log_files.bases()[-1]
     abandon(store)
     with open_store(written, housekeeping=False) as again:

@@ -82,7 +82,7 @@ def test_a_message_is_stored_at_the_time_of_the_clock(movable: Path) -> None:
     with open_store(movable) as store:
         clock.advance(timedelta(hours=1))
         queues = store.topics.create("t", 1)
-        store.appender(lambda _: queues, lambda _: b"").append(Message("t", b"x"))
+        store.appenders.make(lambda _: queues, lambda _: b"").append(Message("t", b"x"))
         stored = store.messages.at(queues[0], 0)
     assert stored.store_timestamp - time.time() * 1000 == pytest.approx(HOUR_MS, abs=5_000)
     assert stored.born_timestamp == pytest.approx(stored.store_timestamp, abs=5_000)

@@ -153,20 +153,20 @@ def test_whoever_waits_too_long_for_a_slot_is_told(store: MessageStore, other: G
 def test_committed_offsets_are_written_as_a_broker_writes_them(store: MessageStore) -> None:
     for group, slot, committed in [("a", 0, 5), ("a", 3, 7), ("b", 1, 0)]:
         store.groups.find_or_add(group, slot, committed)
-    store.persist_offsets()
+    store.offsets.persist()
     text = (store.root / "config" / "consumerOffset.json").read_bytes()
     assert document.parse(text, Path("x"))["offsetTable"] == {"t@a": {"0": 5, "3": 7}, "t@b": {"1": 0}}
 
 
 def test_no_group_is_no_file(store: MessageStore) -> None:
-    store.persist_offsets()
+    store.offsets.persist()
     assert not (store.root / "config" / "consumerOffset.json").exists()
 
 
 @pytest.fixture
 def acknowledged(store: MessageStore) -> MessageStore:
     """Hold ten messages in one queue, of which the group has finished the first two and the last five."""
-    appender = store.appender(lambda _: [QUEUE], lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda _: [QUEUE], lambda body: bytes(str(body), "utf-8"))
     for _ in range(10):
         appender.append(Message("t", b""))
     assert grant_of(store, "group", QUEUE).acknowledge_offsets([0, 1, 5, 6, 7, 8, 9])
@@ -190,7 +190,7 @@ def test_after_another_boot_the_committed_offset_is_known(acknowledged: MessageS
 
 
 def test_after_a_kill_and_another_boot_the_last_written_offset_is_known(acknowledged: MessageStore) -> None:
-    acknowledged.persist_offsets()
+    acknowledged.offsets.persist()
     grant_of(acknowledged, "group", QUEUE).acknowledge_offsets([2])
     abandon(acknowledged)
     (acknowledged.root / "shared").unlink()

@@ -53,7 +53,7 @@ def begun(
     assert epoch is not None
     (running,) = table.running.claim(member.slot, member.incarnation, 1)
     running.serve(slot.number)
-    return member, slot, store.grant(slot, epoch, TagSet(())), running
+    return member, slot, store.grants.grant(slot, epoch, TagSet(())), running
 
 
 def end(member: Member, slot: GroupQueueSlot, grant: QueueGrant) -> None:

@@ -144,7 +144,7 @@ def test_a_topic_whose_maker_died_half_way_is_completed(store: MessageStore, oth
 def test_topics_are_there_again_after_a_restart(store: MessageStore) -> None:
     store.topics.create("used", 2)
     store.topics.create("empty", 3)
-    appender = store.appender(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(store.topics.queues, lambda body: bytes(str(body), "utf-8"))
     results = [appender.append(Message("used", b"")) for _ in range(5)]
     store.close()
     with open_store(store.root, housekeeping=False) as again:
@@ -175,7 +175,7 @@ def test_the_longest_name_fits(store: MessageStore, other: MessageStore) -> None
 
 def test_a_max_offset_is_never_lowered_by_a_repair(store: MessageStore) -> None:
     (queue,) = store.topics.create("t", 1)
-    appender = store.appender(lambda _: [queue], lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda _: [queue], lambda body: bytes(str(body), "utf-8"))
     for _ in range(3):
         appender.append(Message("t", b""))
     store.topics.advance_max_offset(queue, 2)

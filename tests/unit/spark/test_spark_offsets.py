@@ -97,7 +97,9 @@ def test_a_stream_waits_for_what_is_not_there_yet(place: Place) -> None:
 
 def test_topics_of_the_store_itself_are_read_by_their_full_names_alone(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", SMALL, housekeeping=False) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+        appender = store.appenders.make(
+            lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8")
+        )
         topics = ["%RETRY%g", "%DLQ%g", "plain"]
         for topic in topics:
             appender.append(Message(topic, b"x"))

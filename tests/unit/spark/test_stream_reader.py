@@ -155,7 +155,7 @@ def test_a_topic_that_comes_later_is_read_from_its_first_message(store: MessageS
     assert latest(found, start) == start
     store.topics.create("returns", 2)
     store.topics.create("other", 1)
-    appender = store.appender(lambda topic: store.topics.create(topic, 2), lambda body: str(body).encode())
+    appender = store.appenders.make(lambda topic: store.topics.create(topic, 2), lambda body: str(body).encode())
     for topic in ("returns", "returns", "other", "returns"):
         appender.append(Message(topic, b"x"))
     end = latest(found, start)

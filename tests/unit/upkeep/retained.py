@@ -60,7 +60,7 @@ class Kept:
         """A housekeeper that starts now."""
         store = self.store
         return Retention(
-            replace(store._parts, config=self.config),
+            replace(store, config=self.config),
             store.index_files,
             store.disk,
             store.compaction,

@@ -107,7 +107,7 @@ def test_a_grant_gives_the_compacted_messages_and_steps_over_the_gaps(store: Mes
     clean(store)
     slot = store.groups.find_or_add("g", store.topics.slot(QUEUE), 0)
     slot.restore(0, 0, 1, (0, 0), paused=False)
-    grant = store.grant(slot, 1, TagSet(()))
+    grant = store.grants.grant(slot, 1, TagSet(()))
     taken = []
     while grant.has_more:
         for message in grant.take(32, SPAN + 1):
@@ -119,7 +119,7 @@ def test_a_grant_gives_the_compacted_messages_and_steps_over_the_gaps(store: Mes
 
     slot = store.groups.find_or_add("h", store.topics.slot(QUEUE), 0)
     slot.restore(0, 0, 1, (0, 0), paused=False)
-    grant = store.grant(slot, 1, TagSet(("other",)))
+    grant = store.grants.grant(slot, 1, TagSet(("other",)))
     taken = []
     while grant.has_more:
         taken += [(message.queue_offset, message.body) for message in grant.take(32, SPAN + 1)]

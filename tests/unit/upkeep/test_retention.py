@@ -82,7 +82,7 @@ def test_consume_queue_files_go_with_their_last_message_and_the_last_file_stays(
 
 def test_a_queue_without_messages_keeps_its_numbers(store: MessageStore) -> None:
     # Given a queue whose messages are all older than those of another one
-    appender = store.appender(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
+    appender = store.appenders.make(lambda topic: store.topics.create(topic, 1), lambda body: bytes(str(body), "utf-8"))
     for _ in range(5):
         appender.append(Message("quiet", b"old"))
     fill(store, 3)

@@ -313,10 +313,10 @@ def test_progress_is_written_as_rocketmq_reads_it(store: MessageStore, appender:
     store.schedule.now_ms = after_every_delay
     for level in (1, 18, 18):
         appender.append(Message(TOPIC, b"a"), delay_level=level)
-    store.persist_schedule()
+    store.schedule.persist()
     assert not (store.root / config_file.DELAY_OFFSETS_FILE).exists()
     store.schedule.look()
-    store.persist_schedule()
+    store.schedule.persist()
     text = (store.root / config_file.DELAY_OFFSETS_FILE).read_bytes()
     assert text == b'{\n\t"offsetTable":{\n\t\t"1":1,\n\t\t"18":2\n\t}\n}'
     assert json.loads(text) == {"offsetTable": {"1": 1, "18": 2}}

@@ -467,7 +467,7 @@ def test_progress_over_what_is_not_flushed_is_not_written_down(store: MessageSto
     store.transactions.check()
     # Or a power cut could take the renewal away, and the half message would stand below the progress
     assert store.state.flushed_to == store.state.published_to
-    store.persist_offsets()
+    store.offsets.persist()
     assert config_file.read_consumer_offsets(store.root)[HALF_TOPIC, GROUP] == {0: 1}
 
 

@@ -95,7 +95,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(told=st.booleans())
     def the_host_is_started_again(self, told: bool) -> None:
         if told:
-            self.stores[0].persist_offsets()
+            self.stores[0].offsets.persist()
         for store in self.stores:
             abandon(store)
         (self.directory / "store" / "shared").unlink()

@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             admin.seek(group, topic, "earliest")
         producer.send(Message("mails", b"later"), delay=3_600)
     with open_store(root) as store:
-        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        letters = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         letters.append(Message("%DLQ%billing", b"dead"))
     return root
 

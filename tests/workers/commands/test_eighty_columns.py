@@ -87,7 +87,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             admin.seek(f"idle-{number:03}", "topic-000", "latest")
         admin.seek(GROUP, LONG, "earliest")
     with open_store(root) as store:
-        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        letters = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         for _ in range(5):
             letters.append(Message(f"%DLQ%{GROUP}", b"dead", keys=["键-with-a-long-key-of-a-letter"]))
     return root

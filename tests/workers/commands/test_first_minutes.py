@@ -174,7 +174,7 @@ def test_a_handler_may_name_its_group_in_second_place() -> None:
 def test_dead_letters_near_their_end_are_warned_of(tmp_path: Path) -> None:
     with open_store(tmp_path) as store, Producer(store) as producer:
         producer.send(Message("orders", b"1"))
-        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        letters = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         letters.append(Message("%DLQ%billing", b"1"))
         with Reading(str(tmp_path)) as reading:
             (old,) = [

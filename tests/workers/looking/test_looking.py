@@ -55,7 +55,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageS
         admin.pause("paused-group")
         (late,) = store.topics.queues("late")
         store.topics.raise_min_offset(late, 3)
-        letters = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        letters = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         for _ in range(2):
             letters.append(Message("%DLQ%late-group", b"secret"))
         hang(store)

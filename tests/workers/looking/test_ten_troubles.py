@@ -119,7 +119,7 @@ def a_failed_flush(broken: Store) -> Options:
 
 
 def dead_letters(broken: Store) -> Options:
-    letters = broken.store.appender(lambda topic: broken.store.topics.create(topic, 1), encode_body)
+    letters = broken.store.appenders.make(lambda topic: broken.store.topics.create(topic, 1), encode_body)
     letters.append(Message("%DLQ%billing", b"dead"))
     return ()
 

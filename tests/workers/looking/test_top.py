@@ -181,7 +181,7 @@ def test_letters_that_were_purged_are_not_counted(root: Path) -> None:
         return int(row["dead_letters"])
 
     with open_store(root) as store:
-        appender = store.appender(lambda topic: store.topics.create(topic, 1), encode_body)
+        appender = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         for _ in range(2):
             appender.append(Message("%DLQ%audit", b"gone"))
     assert letters() == 2

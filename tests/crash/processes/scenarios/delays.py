@@ -30,7 +30,7 @@ def persist_schedule(order: Order, note: Note) -> None:
     for number in itertools.count():
         appender.append(Message(TOPIC, body_of(number)), delay_level=1)
         store.schedule.look()
-        store.persist_schedule()
+        store.schedule.persist()
         note(number + 1)
 
 

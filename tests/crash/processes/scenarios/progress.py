@@ -39,7 +39,7 @@ def write_offsets(order: Order, note: Note) -> None:
     order.arm()
     for offset in taken:
         assert grant.acknowledge_offsets([offset])
-        store.persist_offsets()
+        store.offsets.persist()
         note(grant.committed_offset)
 
 

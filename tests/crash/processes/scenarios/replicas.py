@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqclient.store import Message, boottime, open_store
+from rmqclient.store.append.replica_log import ReplicaLog
 from rmqclient.store.recovery.replica import become_replica, promote, return_as_replica
 from rmqclient.store.settings.lineage import begin_lineage
 from rmqclient.store.settings.replica_mark import ReplicaMark, read_mark
@@ -23,7 +24,7 @@ def replicate(order: Order, note: Note) -> None:
         become_replica(copy, SMALL, ReplicaMark(NO_BROKER, NO_BROKER, 1))
     store = open_store(order.root, housekeeping=False)
     fill(store, 60)
-    log = open_store(copy, housekeeping=False).replica_log()
+    log = ReplicaLog(open_store(copy, housekeeping=False))
     order.arm()
     feed(log, log_bytes(store)[log.end :], PIECE)
     note(log.end)

@@ -272,11 +272,11 @@ def test_the_next_file_is_in_the_page_cache_when_that_is_asked_for(tmp_path: Pat
     config = StoreConfig(commit_log_file_bytes=4 << 20, max_body_bytes=2_048, warm_mapped_files=warm)
     with open_store(tmp_path / "another", config, housekeeping=False) as store:
         producer_of(store, config).send(Message("t", b"first"))
-        store._appenders.prepare_next_file()
+        store.appenders.prepare_next_file()
         assert store.log_files.bases() == [0, 4 << 20]
         resident = resident_pages(store.log_files.path(4 << 20))
         assert resident == (1_024 if warm else 0)
-        store._appenders.prepare_next_file()  # it is there: nothing happens
+        store.appenders.prepare_next_file()  # it is there: nothing happens
         assert store.log_files.bases() == [0, 4 << 20]
 
 

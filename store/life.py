@@ -1,0 +1,58 @@
+"""Life: whether this process may use the store that it has opened, and whether the store takes messages of its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rmqclient.store.errors import StoreClosed, StoreReplaced
+from rmqclient.store.files.file_lock import LockFile
+from rmqclient.store.runtime.shared_state import SharedState
+from rmqclient.store.settings.replica_mark import check_primary
+
+
+class Life:
+    """One opening of a store: from :func:`rmqclient.store.open_store` until ``close``, in the process that opened it.
+
+    The parts that must not work after that have it, and ask it. It refers to none of them.
+    """
+
+    def __init__(self, root: Path, state: SharedState, lock: LockFile) -> None:
+        self._root = root
+        self._state = state
+        self._lock = lock
+        self._pid = os.getpid()
+        self.is_closed = False
+        self.is_leaving = False
+        """Whether ``close`` is at work; a signal handler may call it again meanwhile."""
+
+    def check_usable(self) -> None:
+        """Raise StoreClosed after ``close`` and in a forked child, StoreReplaced when that was found."""
+        if self._lock.replaced:
+            raise StoreReplaced(self._lock.replaced)
+        if self.is_closed:
+            raise StoreClosed(f"the store in {self._root} was closed")
+        if os.getpid() != self._pid:
+            raise StoreClosed(
+                f"the store in {self._root} was opened by process {self._pid}: open it again after a fork"
+            )
+
+    def check_in_place(self) -> None:
+        """Raise StoreReplaced when the directory was removed, renamed or replaced, and end every use of the store.
+
+        Every append to what this process has open is refused from then on, and threads that wait for messages wake up.
+        """
+        try:
+            self._lock.check_in_place()
+        finally:
+            if self._lock.replaced:
+                self._state.end_replaced()
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the store takes no messages of its own: it follows another one, or another one replaced it."""
+        return bool(self._state.is_replica)
+
+    def check_primary(self) -> None:
+        """Raise ReadOnlyReplica when the store takes no messages of its own."""
+        check_primary(self._root, is_replica=self.is_replica)
