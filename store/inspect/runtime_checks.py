@@ -5,7 +5,7 @@ Each check has the number of its invariant there. Other processes may be changin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from rmqclient.store import layout
@@ -21,15 +21,12 @@ TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["cleari
 
 def check_committed_offsets(found: Found) -> Iterator[Problem]:
     """8: a move whose owner died stays until the next acknowledgement, so a short one is no problem."""
-    for state, slot in _group_slots(found):
-        problem = ""
-        for _ in range(LOOKS):
-            oldest = bounds_of(state, slot.queue_slot).start
-            problem = move_problem(slot.committed_offset, slot.load("advance_to"), oldest)
-            if not problem:
-                break
-        if problem:
-            yield _of_group(8, found, slot, "advance_to", problem)
+
+    def problem_of(state: SharedState, slot: GroupQueueSlot) -> str:
+        oldest = bounds_of(state, slot.queue_slot).start
+        return move_problem(slot.committed_offset, slot.load("advance_to"), oldest)
+
+    return _lasting(8, found, "advance_to", problem_of)
 
 
 def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) -> str:
@@ -46,16 +43,13 @@ def move_problem(committed_offset: int, advance_to: int, min_offset: int = 0) ->
 
 def check_acknowledged_messages(found: Found) -> Iterator[Problem]:
     """9: a bit left of a finished message looks like that of a message 2,048 later, which no member can have taken."""
-    for state, slot in _group_slots(found):
-        problem = ""
-        for _ in range(LOOKS):
-            committed, bits = slot.committed_offset, slot.acknowledged_bits()
-            high = bounds_of(state, slot.queue_slot).stop
-            problem = bits_problem(committed, bits, high) if slot.committed_offset == committed else ""
-            if not problem:
-                break
-        if problem:
-            yield _of_group(9, found, slot, "acknowledged", problem)
+
+    def problem_of(state: SharedState, slot: GroupQueueSlot) -> str:
+        committed, bits = slot.committed_offset, slot.acknowledged_bits()
+        high = bounds_of(state, slot.queue_slot).stop
+        return bits_problem(committed, bits, high) if slot.committed_offset == committed else ""
+
+    return _lasting(9, found, "acknowledged", problem_of)
 
 
 def bits_problem(committed_offset: int, bits: int, max_offset: int) -> str:
@@ -104,17 +98,14 @@ def timer_problem(done_to: int, clearing_to: int, set_to: int, max_offset: int) 
 
 def check_counters(found: Found) -> Iterator[Problem]:
     """17: while somebody has the mutex, or an owner has died with it, what is marked may wait for being counted."""
-    for _, slot in _group_slots(found):
-        problem = ""
-        for _ in range(LOOKS):
-            is_settled = not slot.mutex.owner and not slot.load("orphaned")
-            finished, counted = slot.committed_offset + slot.acknowledged_bits().bit_count(), slot.counted_to()
-            is_still = slot.load("advance_to") == slot.committed_offset and not slot.mutex.owner
-            problem = counters_problem(finished, counted) if is_settled and is_still else ""
-            if not problem:
-                break
-        if problem and slot.group != TRANSACTION_GROUP:
-            yield _of_group(17, found, slot, "counted_from", problem)
+
+    def problem_of(_: SharedState, slot: GroupQueueSlot) -> str:
+        is_settled = not slot.mutex.owner and not slot.load("orphaned") and slot.group != TRANSACTION_GROUP
+        finished, counted = slot.committed_offset + slot.acknowledged_bits().bit_count(), slot.counted_to()
+        is_still = slot.load("advance_to") == slot.committed_offset and not slot.mutex.owner
+        return counters_problem(finished, counted) if is_settled and is_still else ""
+
+    return _lasting(17, found, "counted_from", problem_of)
 
 
 def counters_problem(finished: int, counted: int) -> str:
@@ -124,14 +115,20 @@ def counters_problem(finished: int, counted: int) -> str:
     return f"finished messages reach to {finished}, and counted ones to {counted}"
 
 
-def _of_group(invariant: int, found: Found, slot: GroupQueueSlot, name: str, problem: str) -> Problem:
-    position = slot.at + layout.GROUP_QUEUE_SLOT.at[name]
-    return Problem(invariant, found.reader.root / FILE_NAME, position, f"group {slot.group}: {problem}")
-
-
-def _group_slots(found: Found) -> Iterator[tuple[SharedState, GroupQueueSlot]]:
+def _lasting(
+    invariant: int, found: Found, name: str, problem_of: Callable[[SharedState, GroupQueueSlot], str]
+) -> Iterator[Problem]:
+    """Report each group-queue that has a problem in every look: one that goes away was a change under way."""
     state = found.reader.state
-    if state is not None:
-        for slot in GroupTable(state, lock_timeout_ms=0):
-            if slot.queue_slot < state.queue_count and slot.load("seek_to") == 0:
-                yield state, slot
+    if state is None:
+        return
+    for slot in GroupTable(state, lock_timeout_ms=0):
+        if slot.queue_slot < state.queue_count and slot.load("seek_to") == 0:
+            problem = ""
+            for _ in range(LOOKS):
+                problem = problem_of(state, slot)
+                if not problem:
+                    break
+            else:
+                position = slot.at + layout.GROUP_QUEUE_SLOT.at[name]
+                yield Problem(invariant, found.reader.root / FILE_NAME, position, f"group {slot.group}: {problem}")
