@@ -156,7 +156,7 @@ class MessageStore(Parts, Closing):
     def arrival_bell(self, lane: int | None = None) -> ArrivalBell:
         """Return a bell that senders ring, on a random arrival lane or on this one (0 to 63). Raises StoreClosed."""
         self.life.check_usable()
-        return ArrivalBell(self.state, self.topics, lane)
+        return ArrivalBell(self.state, self.topics.slot, lane)
 
     def membership_bell(self) -> Bell:
         """Return the bell that rings when members, subscriptions or queues change. Raises StoreClosed."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from operator import length_hint
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from rmqclient.backend.bells import ArrivalBell
+from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import LONGEST_SLEEP_S, clock
@@ -21,24 +24,35 @@ from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
 
+_KEPT_S = 0.005
+"""A call that lasts longer keeps its thread from the rest of its batch."""
+
 Queue = TypeVar("Queue", bound=ProcessQueue)
 
 Taken: TypeAlias = tuple[Queue, list[ReceivedMessage]]
 """A batch, and the queue that it comes from."""
 
 
-class Relief(Protocol):
-    """Finds messages that another thread has taken and cannot get to."""
+class Relief:
+    """Finds messages that another thread has taken, and cannot begin because it is kept by one of the same batch."""
 
-    look_every_s: float
+    look_every_s = _KEPT_S
     """How often to look while :attr:`is_possible` is true."""
 
+    def __init__(self, calls: Sequence[Calls]) -> None:
+        self._calls = calls
+
     def take(self) -> Taken[Any] | None:
-        """Return one such message, None when there is none just now."""
+        """Return one such message; None if no thread is kept just now."""
+        for calls in self._calls:
+            if calls.is_kept(_KEPT_S) and (message := calls.relieve()) is not None:
+                return calls.queue, [message]
+        return None
 
     @property
     def is_possible(self) -> bool:
         """Whether a thread has messages that it has not begun, so that :meth:`take` may soon find one."""
+        return any(length_hint(calls.unfinished) for calls in self._calls)
 
 
 class Turns(Generic[Queue]):

@@ -17,8 +17,8 @@ woken for another one looks once in vain.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from rmqclient.store import layout
 from rmqclient.store.kernel._kernel import Words
@@ -38,13 +38,6 @@ NOT_SEEN: Final[Seen] = (-1, -1)
 _MAX_OFFSET = layout.QUEUE_SLOT.at["max_offset"]
 _WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
 _FOLLOWING_LANES = layout.RUNTIME_HEADER.at["following_lanes"]
-
-
-class NumbersQueues(Protocol):
-    """Knows the slot of each queue in the queue table."""
-
-    def slot(self, queue: MessageQueue) -> int:
-        """Return the slot of a queue. Raises UnknownTopic."""
 
 
 class Bell:
@@ -72,23 +65,26 @@ class Bell:
 
 
 class ArrivalBell(Bell):
-    """A bell that senders ring, on one arrival lane: a random one, unless the caller names it (0 to 63)."""
+    """A bell that senders ring, on one arrival lane: a random one, unless the caller names it (0 to 63).
 
-    def __init__(self, state: SharedState, queues: NumbersQueues, lane: int | None = None) -> None:
+    ``slot_of`` returns the slot of a queue in the queue table. It raises UnknownTopic.
+    """
+
+    def __init__(self, state: SharedState, slot_of: Callable[[MessageQueue], int], lane: int | None = None) -> None:
         self.lane = secrets.randbelow(layout.ARRIVAL_LANES) if lane is None else lane
         super().__init__(state.words, arrival_lane_at(self.lane))
-        self._queues = queues
+        self._slot_of = slot_of
 
     def arm(self, *queues: MessageQueue) -> int:
         """Ask the next sender to each of these queues to ring; return :meth:`heard`. Raises UnknownTopic."""
         heard = self.heard()
         for queue in queues:
-            self._words.set_bits(queue_slot_at(self._queues.slot(queue)) + _WAITING_LANES, 1 << self.lane)
+            self._words.set_bits(queue_slot_at(self._slot_of(queue)) + _WAITING_LANES, 1 << self.lane)
         return heard
 
     def look(self, queue: MessageQueue) -> Seen:
         """Return what :meth:`news` compares a queue with. Raises UnknownTopic."""
-        at = queue_slot_at(self._queues.slot(queue))
+        at = queue_slot_at(self._slot_of(queue))
         return at, self._words.load(at + _MAX_OFFSET)
 
     def news(self, seen: Mapping[MessageQueue, Seen]) -> list[MessageQueue]:

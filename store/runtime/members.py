@@ -29,7 +29,7 @@ from rmqclient.store.errors import ClientIdInUse, QueueOwned, SubscriptionMismat
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
 from rmqclient.store.kernel._kernel import java_hash
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.arrivals import Bell, NumbersQueues
+from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.rows import MemberInfo
@@ -42,8 +42,11 @@ _WATCHES_NS = 1_000_000_000
 """A member whose heartbeat is older may be stopped, and the one after it unwatched. Four beats by default."""
 
 
-class StoredQueues(NumbersQueues, Protocol):
-    """Knows where each queue begins, too."""
+class StoredQueues(Protocol):
+    """The queue table, which is read above this folder."""
+
+    def slot(self, queue: MessageQueue) -> int:
+        """Return the slot of a queue. Raises UnknownTopic."""
 
     def min_offset(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message."""

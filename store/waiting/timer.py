@@ -133,7 +133,7 @@ class Timer:
         self._passes = Passes(parts.state)
         self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
-        self._bell = ArrivalBell(parts.state, parts.topics, LANE)
+        self._bell = ArrivalBell(parts.state, parts.topics.slot, LANE)
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0

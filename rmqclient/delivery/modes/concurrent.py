@@ -14,9 +14,7 @@ only until an idle thread notices it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import length_hint
-from typing import Any
+from collections.abc import Callable
 
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery, Parts
@@ -24,12 +22,9 @@ from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.modes.send_back import SendBack, StoresFailures
 from rmqclient.delivery.runner import Disposition
 from rmqclient.delivery.suspects import is_suspect
-from rmqclient.delivery.turns import Relief, Taken
+from rmqclient.delivery.turns import Relief
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.ends import failures_in
-
-_KEPT_S = 0.005
-"""A message that has kept its thread for so long lets other threads take over the rest of its batch."""
 
 
 class ConcurrentDelivery(Delivery[ConcurrentQueue]):
@@ -68,7 +63,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
         self._turns.hand(queue, message)
 
     def _relief(self) -> Relief | None:
-        return _Relief(self._calls)
+        return Relief(self._calls)
 
     def _serve(self, calls: Calls) -> None:
         while (taken := self._turns.take()) is not None:
@@ -141,24 +136,3 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             self.counters.add(failed=len(kept))
             batch = [message for message in batch if message not in kept]
         queue.leave(batch)
-
-
-class _Relief:
-    """Finds messages whose thread is kept by another one of the same batch."""
-
-    look_every_s = _KEPT_S
-
-    def __init__(self, calls: Sequence[Calls]) -> None:
-        self._calls = calls
-
-    def take(self) -> Taken[Any] | None:
-        """Return one such message, None when there is none just now."""
-        for calls in self._calls:
-            if calls.is_kept(_KEPT_S) and (message := calls.relieve()) is not None:
-                return calls.queue, [message]
-        return None
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether a thread has messages that it has not begun."""
-        return any(length_hint(calls.unfinished) for calls in self._calls)
