@@ -354,6 +354,20 @@ print(sorted({*filters, "asyncio", "dill", "msgspec", "multiprocess", "pydantic"
     assert printed.strip() == "[]"
 
 
+def test_importing_a_producer_imports_nothing_of_handlers_tables_traces_or_brokers() -> None:
+    script = """
+import sys
+from rmqclient import Producer
+others = {f"rmqclient.{name}" for name in ("handler", "allocation", "failures", "cluster", "remoting", "tables")}
+others |= {f"rmqclient.store.{name}" for name in ("observe", "inspect", "wire", "runtime.worker_table")}
+print(sorted(others & set(sys.modules)))
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60, cwd=REPOSITORY
+    ).stdout
+    assert printed.strip() == "[]"
+
+
 def test_pydantic_is_never_imported_for_an_application_without_it() -> None:
     script = """
 import sys
