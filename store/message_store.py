@@ -52,7 +52,7 @@ from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import Flusher
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import Retention
-from rmqclient.store.upkeep.tasks import tasks_of, tasks_of_waiting
+from rmqclient.store.upkeep.tasks import Tasks, tasks_of, tasks_of_waiting
 from rmqclient.store.upkeep.unsharing import Unsharing
 from rmqclient.store.waiting.once import Once
 from rmqclient.store.waiting.schedule import Schedule
@@ -120,7 +120,9 @@ class MessageStore(Parts, Closing):
     life: Life
     """Whether the store may be used: asked by whatever must not go on after ``close``, or in a forked child."""
     mappings: MappingCache
+    """Every mapped file."""
     groups: GroupTable
+    """The progress of each group in each queue."""
     appenders: Appenders
     """What producers append with."""
     grants: Grants
@@ -128,8 +130,10 @@ class MessageStore(Parts, Closing):
     messages: StoredMessages
     """Messages by place, id, key and time."""
     replicas: Replicas
+    """How far followers have the log, for sends that wait for them."""
     index_files: IndexFiles
     index: IndexDispatch
+    """Adds to the index what was published."""
     once: Once
     """Messages sent once for a key."""
     schedule: Schedule
@@ -137,12 +141,17 @@ class MessageStore(Parts, Closing):
     timer: Timer
     """Messages that wait for any other time."""
     transactions: Transactions
+    """Half messages, and what becomes of them."""
     disk: Disk
+    """How full the disk is."""
     flusher: Flusher
+    """Makes the log and the queues durable, and writes the checkpoint."""
     offsets: ConsumerOffsets
     """``consumerOffset.json``."""
     retention: Retention
+    """Removes the oldest files."""
     compaction: Compaction
+    """Keeps the latest message of each key of a compact topic."""
     housekeeper: Housekeeper | None
     """None if this process leaves the role to others."""
     threads: tuple[Releaser | MovedClock | Housekeeper, ...]
@@ -252,30 +261,8 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
     disk.enter()
     housekeeper = None
     if housekeeping:
-        passes = Passes(state)
-        tasks = tasks_of(
-            config,
-            passes,
-            flusher=flusher,
-            offsets=offsets,
-            disk=disk,
-            retention=retention,
-            compaction=compaction,
-            index=index,
-        )
-        prepare = passes.watched("making the next file of the log", appenders.prepare_next_file)
-        if life.is_replica:  # its primary delivers what waits, and checks transactions
-            housekeeper = Housekeeper(state, lock, tasks, prepare, {}, _nothing, life.check_in_place)
-        else:
-            tasks |= tasks_of_waiting(
-                config,
-                passes,
-                persist_schedule=schedule.persist,
-                persist_timer=timer.persist,
-                check_transactions=transactions.check,
-            )
-            beside = {"schedule": schedule.run, "timer": timer.run}
-            housekeeper = Housekeeper(state, lock, tasks, prepare, beside, timer.wake, life.check_in_place)
+        tasks = tasks_of(parts, flusher, offsets, disk, retention, compaction, index)
+        housekeeper = _housekeeper(parts, life, tasks, appenders, schedule, timer, transactions)
     threads: list[Releaser | MovedClock | Housekeeper] = [releaser]
     if clock.is_movable():
         from rmqclient.store.runtime.moved_clock import MovedClock  # noqa: PLC0415 - for tests that move the clock
@@ -312,6 +299,24 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
         housekeeper=housekeeper,
         threads=tuple(threads),
     )
+
+
+def _housekeeper(
+    parts: Parts,
+    life: Life,
+    tasks: Tasks,
+    appenders: Appenders,
+    schedule: Schedule,
+    timer: Timer,
+    transactions: Transactions,
+) -> Housekeeper:
+    state, lock = parts.state, parts.lock
+    prepare = Passes(state).watched("making the next file of the log", appenders.prepare_next_file)
+    if life.is_replica:  # its primary delivers what waits, and checks transactions
+        return Housekeeper(state, lock, tasks, prepare, {}, _nothing, life.check_in_place)
+    tasks |= tasks_of_waiting(parts, schedule.persist, timer.persist, transactions.check)
+    beside = {"schedule": schedule.run, "timer": timer.run}
+    return Housekeeper(state, lock, tasks, prepare, beside, timer.wake, life.check_in_place)
 
 
 def _start(store: MessageStore) -> None:

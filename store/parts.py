@@ -20,7 +20,9 @@ class Parts:
     root: Path
     config: StoreConfig
     state: SharedState
+    """The runtime file, which all processes share."""
     lock: LockFile
     topics: TopicTable
     log_files: FileQueue
+    """The commit log."""
     consume_queues: ConsumeQueues

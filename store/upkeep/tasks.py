@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from rmqclient.store import clock
-from rmqclient.store.config import StoreConfig
 from rmqclient.store.log.dispatch import IndexDispatch
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.upkeep.compaction import Compaction
@@ -25,9 +25,7 @@ Tasks: TypeAlias = dict[Callable[[], None], int | Every]
 
 
 def tasks_of(
-    config: StoreConfig,
-    passes: Passes,
-    *,
+    parts: Parts,
     flusher: Flusher,
     offsets: ConsumerOffsets,
     disk: Disk,
@@ -36,7 +34,7 @@ def tasks_of(
     index: IndexDispatch,
 ) -> Tasks:
     """Return what every store needs."""
-    watched = passes.watched
+    config, watched = parts.config, Passes(parts.state).watched
     tasks: Tasks = {
         watched("flushing the log", flusher.flush_timed): config.flush.interval_ms,
         watched("flushing all of the log", flusher.flush_log): config.flush.thorough_interval_ms,
@@ -53,19 +51,17 @@ def tasks_of(
 
 
 def tasks_of_waiting(
-    config: StoreConfig,
-    passes: Passes,
-    *,
+    parts: Parts,
     persist_schedule: Callable[[], None],
     persist_timer: Callable[[], None],
     check_transactions: Callable[[], None],
 ) -> Tasks:
     """Return what a store needs for the messages that wait in it. For a replica its primary does this."""
-    watched = passes.watched
+    watched = Passes(parts.state).watched
     return {
         watched("writing delayOffset.json", persist_schedule): _WAITING_INTERVAL_MS,
         watched("writing the progress of the timer", persist_timer): _WAITING_INTERVAL_MS,
-        watched("checking transactions", check_transactions): _moved(config.transactions.check_interval_ms),
+        watched("checking transactions", check_transactions): _moved(parts.config.transactions.check_interval_ms),
     }
 
 
