@@ -60,7 +60,7 @@ def _completing(names: Callable[[click.Context, Path], _Found]) -> Callable[...,
 
 def _topics(context: click.Context, root: Path) -> _Found:
     """Return the topics that the group of the command consumes; without a group, or of a new one, all topics."""
-    from rmqclient.metrics.topics import is_system
+    from rmqclient.names import is_system
 
     group = context.params.get("group_name") or context.params.get("source")
     of_group = [topic for topic, consumer in _consumed(root) if consumer == group]
