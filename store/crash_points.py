@@ -106,6 +106,11 @@ class CrashPoint(enum.IntEnum):
     PROMOTION_EPOCH_WRITTEN = 130  #: the new epoch is on the disk, the store is still a replica
     FENCE_NOTED = 131  #: the mark of a fence is on the disk, the word that appends read does not say so
 
+    HISTORY_HALF_WRITTEN = 140  #: a part of the next record of a ring stands, the head does not count it
+    HISTORY_APPENDED = 141  #: the next records of the rings are whole, the head does not count them
+    HISTORY_HEAD_HALF_WRITTEN = 142  #: a part of the next head stands, the other head counts
+    HISTORY_WRITTEN = 143  #: the next head counts the records
+
 
 _armed: tuple[CrashPoint, int] | None = None
 _passes = 0

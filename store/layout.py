@@ -205,6 +205,34 @@ TIMER_SNAPSHOT = Layout(
 )
 """Then the bits of the messages from done_to up to end, lowest first, in whole words of 64."""
 
+# --- history.rings --------------------------------------------------------------------------------
+
+HISTORY_HEAD = Layout(
+    Field("magic", "8s", "RMQHIST1"),
+    Field("sequence", "q", "the higher one of two valid heads counts"),
+    Field("size", "i", "bytes of the document, which follows"),
+    Field("crc", "I", "CRC-32 of the fields before and of the document"),
+)
+
+HISTORY_FILE = "history.rings"
+HISTORY_HEAD_BYTES = 131_072
+"""Room of each of the two heads, at the beginning of the file."""
+
+HISTORY_RINGS = ((10, 640 << 10), (60, 2_304 << 10), (900, 4_992 << 10))
+"""Seconds of a record, and bytes, of each ring; the rings stand behind the heads, in this order."""
+
+HISTORY_RECORD = Layout(
+    Field("magic", "4s", "RMQh"),
+    Field("size", "I", "bytes of the rows, which follow"),
+    Field("number", "q", "of the record in its ring, from 1 on"),
+    Field("began", "q", "ms since 1970, when the record before it ended"),
+    Field("ended", "q", "ms since 1970, when the counters were read"),
+    Field("first", "q", "number of the first record of the finer ring that it sums up; 0 in the finest ring"),
+    Field("last", "q", "number of the last one"),
+    Field("groups", "I", "rows"),
+    Field("crc", "I", "CRC-32 of the fields before and of the rows"),
+)
+
 # --- clock of a test -------------------------------------------------------------------------------
 
 CLOCK = Layout(
@@ -242,7 +270,8 @@ RUNTIME_HEADER = Layout(
     Field("running_count", "Q", "slots of the running table that were ever in use; grows only"),
     Field("openings", "Q", "numbers given to owners of mutexes; see store/files/lock_owner.py"),
     Field("mounting", "Q", "of the file system that the file is on, as store/files/file_system.py says; 0 for unknown"),
-    Field("_pad1", "24s", ""),
+    Field("counting_epoch", "Q", "random, new each time that counters begin at 0: after a reboot, not after a kill"),
+    Field("_pad1", "16s", ""),
     Field("append_mutex", "64s", "a word that names its owner; guards the fields down to last_store_timestamp"),
     Field("append_stage", "Q", "0 idle, 1 copying records, 2 records whole and entries due"),
     Field("append_from", "Q", "first byte of the append under way"),
@@ -308,6 +337,7 @@ PASSES = (
     "making the next file of the log",
     "delivering timed messages",
     *(f"delivering delay level {level}" for level in range(1, 19)),
+    "writing the history",
 )
 """What the housekeeper does again and again, by the bit of ``failing``."""
 

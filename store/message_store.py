@@ -50,9 +50,10 @@ from rmqclient.store.threads.patched import check_unpatched
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import Flusher
+from rmqclient.store.upkeep.history import History
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import Retention
-from rmqclient.store.upkeep.tasks import Tasks, tasks_of, tasks_of_waiting
+from rmqclient.store.upkeep.tasks import Tasks, tasks_of, tasks_of_history, tasks_of_waiting
 from rmqclient.store.upkeep.unsharing import Unsharing
 from rmqclient.store.waiting.once import Once
 from rmqclient.store.waiting.schedule import Schedule
@@ -152,6 +153,8 @@ class MessageStore(Parts, Closing):
     """Removes the oldest files."""
     compaction: Compaction
     """Keeps the latest message of each key of a compact topic."""
+    history: History
+    """Writes down what each group has done."""
     housekeeper: Housekeeper | None
     """None if this process leaves the role to others."""
     threads: tuple[Releaser | MovedClock | Housekeeper, ...]
@@ -257,12 +260,13 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
     offsets = ConsumerOffsets(parts, groups)
     before_removal = _nothing if life.is_replica else timer.roll_below
     retention = Retention(parts, index_files, disk, compaction, before_removal=before_removal)
+    history = History(root, lock)
     releaser = Releaser(state, mappings)
     disk.enter()
     housekeeper = None
     if housekeeping:
         tasks = tasks_of(parts, flusher, offsets, disk, retention, compaction, index)
-        housekeeper = _housekeeper(parts, life, tasks, appenders, schedule, timer, transactions)
+        housekeeper = _housekeeper(parts, life, tasks, appenders, schedule, timer, transactions, history)
     threads: list[Releaser | MovedClock | Housekeeper] = [releaser]
     if clock.is_movable():
         from rmqclient.store.runtime.moved_clock import MovedClock  # noqa: PLC0415 - for tests that move the clock
@@ -296,6 +300,7 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
         offsets=offsets,
         retention=retention,
         compaction=compaction,
+        history=history,
         housekeeper=housekeeper,
         threads=tuple(threads),
     )
@@ -309,12 +314,14 @@ def _housekeeper(
     schedule: Schedule,
     timer: Timer,
     transactions: Transactions,
+    history: History,
 ) -> Housekeeper:
     state, lock = parts.state, parts.lock
     prepare = Passes(state).watched("making the next file of the log", appenders.prepare_next_file)
     if life.is_replica:  # its primary delivers what waits, and checks transactions
         return Housekeeper(state, lock, tasks, prepare, {}, _nothing, life.check_in_place)
     tasks |= tasks_of_waiting(parts, schedule.persist, timer.persist, transactions.check)
+    tasks |= tasks_of_history(parts, history)
     beside = {"schedule": schedule.run, "timer": timer.run}
     return Housekeeper(state, lock, tasks, prepare, beside, timer.wake, life.check_in_place)
 
@@ -374,6 +381,7 @@ def _close_last(store: MessageStore) -> None:
         store.timer.persist()
     store.offsets.persist()
     _close_index(store)
+    store.history.finish()
     store.flusher.write_checkpoint()
     reach(CrashPoint.CLOSE_CHECKPOINTED)
     for base in store.log_files.bases():

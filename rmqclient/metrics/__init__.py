@@ -14,7 +14,8 @@ For Prometheus, ``families`` declares every metric, ``readings`` makes them of a
 again; ``text``, ``listener`` and ``collector`` show them.
 ``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; a sample is an
 :class:`~rmqclient.store.observe.observation.Observation`, and :mod:`rmqclient.store.observe.summary` tells of it how
-each group stands.
+each group stands. What groups did in the last hour, day or month is in the history of the store: ``figures_of`` sums a
+period up, ``points_of`` returns it in parts, for a chart (:mod:`rmqclient.store.history`).
 """
 
 from rmqclient.metrics.collector import StoreCollector, collect
@@ -36,6 +37,7 @@ from rmqclient.metrics.totals import (
     topic_rates,
 )
 from rmqclient.store import WorkerStatus
+from rmqclient.store.history.figures import Figures, Point, figures_of, points_of
 from rmqclient.store.observe.observation import Call, Disk, GroupQueue, Observation, Queue, Waits
 from rmqclient.store.observe.sampler import Sampler
 from rmqclient.store.observe.summary import Group, groups_of
@@ -49,6 +51,7 @@ __all__ = [
     "DeadLetterCount",
     "Disk",
     "Family",
+    "Figures",
     "Group",
     "GroupQueue",
     "GroupTotals",
@@ -56,6 +59,7 @@ __all__ = [
     "Listener",
     "Metric",
     "Observation",
+    "Point",
     "Queue",
     "Sampler",
     "Shown",
@@ -68,8 +72,10 @@ __all__ = [
     "by_topic",
     "collect",
     "exposition",
+    "figures_of",
     "group_rates",
     "groups_of",
     "per_second",
+    "points_of",
     "topic_rates",
 ]

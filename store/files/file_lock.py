@@ -16,6 +16,7 @@ so no process has to clean up after another::
     7            COMPACTION_BYTE   exclusive, a pass     a process that compacts a queue of a compact topic
     8            FOLLOWER_BYTE     exclusive, for life   the process that follows the primary of a replica
     9            SENDER_BYTE       exclusive, for life   the process that sends the log to replicas
+    10           HISTORY_BYTE      exclusive, short      a process that writes the history
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      a process that sends with a key that has this number
@@ -78,6 +79,7 @@ INDEX_BYTE = 5
 COMPACTION_BYTE = 7
 FOLLOWER_BYTE = 8
 SENDER_BYTE = 9
+HISTORY_BYTE = 10
 MEMBER_BYTES = 4096
 WORKER_BYTES = 8192
 ONCE_BYTES = 12_288
@@ -98,6 +100,7 @@ _NAMES = {
     COMPACTION_BYTE: "the compaction of a queue",
     FOLLOWER_BYTE: "following the primary",
     SENDER_BYTE: "sending the log",
+    HISTORY_BYTE: "the history",
 }
 
 _log = Log(__name__)

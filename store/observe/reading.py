@@ -126,7 +126,7 @@ class Reading(Closing):
             members=tuple(members),
             workers=tuple(self.workers()),
             calls=tuple(self._calls(members)),
-            handling=tuple(self._handling()),
+            handling=tuple(self.handling()),
             timer=self._waiting(queues),
             disk=self.disk(),
             worker_restarts=self.word("worker_restarts"),
@@ -257,9 +257,9 @@ class Reading(Closing):
                 found.append(WorkerStatus.of(number, fields, self._text(begin, slot, "name"), now=now, is_here=is_here))
         return found
 
-    def group_queues(self) -> list[GroupQueue]:
-        """Return every group in every queue that it ever had, without ages, by group, topic and queue id."""
-        return list(self._group_queues(self.queues(), self.members(), ages=0))
+    def group_queues(self, ages: int = 0) -> list[GroupQueue]:
+        """Return every group in every queue that it ever had, by group, topic and queue id; ``ages`` as in a look."""
+        return list(self._group_queues(self.queues(), self.members(), ages))
 
     def calls(self) -> list[Call]:
         """Return the messages whose handlers run now in processes that live, the longest first."""
@@ -441,7 +441,8 @@ class Reading(Closing):
         pid, wake_slot = self._half(begin, slot, "pid"), self._half(begin, slot, "wake_slot")
         return MemberInfo(number, incarnation, group, topic, client_id, pid, subscription, wake_slot)
 
-    def _handling(self) -> Iterator[Handling]:
+    def handling(self) -> Iterator[Handling]:
+        """Yield how long the messages of each handler took."""
         slot = layout.HANDLING_SLOT
         for number in range(min(self.word("handling_count"), layout.HANDLING_SLOTS)):
             begin = layout.HANDLING_TABLE_AT + number * slot.size

@@ -32,6 +32,7 @@ FILES: Final = (
     "epochFileCheckpoint",
     "follower.json",
     "followers.json",
+    "history.rings",
     "identity.json",
     "lineage.json",
     "replaced.json",

@@ -22,11 +22,13 @@ class Counts:
     handling: tuple[bytes, ...] = ()
     """The slots of the handling table, whole."""
     worker_restarts: int = 0
+    epoch: int = 0
+    """The counting epoch, 0 when nothing goes on."""
 
 
 def counts_of(leftover: SharedState, topics: TopicTable) -> Counts:
     """Read what was counted from the runtime file that the last processes left, its appends settled."""
-    return Counts(topics.bytes_in(), handling_table.kept(leftover), leftover.worker_restarts)
+    return Counts(topics.bytes_in(), handling_table.kept(leftover), leftover.worker_restarts, leftover.counting_epoch)
 
 
 def restore(state: SharedState, topics: TopicTable, counts: Counts) -> None:
@@ -37,3 +39,4 @@ def restore(state: SharedState, topics: TopicTable, counts: Counts) -> None:
             topics.set_bytes_in(queue, count)
     handling_table.restore(state, counts.handling)
     state.worker_restarts = counts.worker_restarts
+    state.counting_epoch = counts.epoch or state.counting_epoch

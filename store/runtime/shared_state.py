@@ -14,7 +14,8 @@ fingerprint, device, inode,                      change
 init_epoch, boot_id,
 mounting, lock_mtime,
 commit_log_file_bytes,
-consume_queue_file_bytes
+consume_queue_file_bytes,
+counting_epoch
 append_stage, append_from,   append mutex        nothing without the mutex; the next owner repairs by them
 written_to, progress_at,
 progress_to, bytes_before,
@@ -171,6 +172,7 @@ class SharedState:
     index_timestamp = _Word("index_timestamp")
     timer_next_due = _Word("timer_next_due")
     worker_restarts = _Word("worker_restarts")
+    counting_epoch = _Word("counting_epoch")
     handling_count = _Word("handling_count")
     housekeeper_beat = _Word("housekeeper_beat")
     housekeeper_pid = _Word("housekeeper_pid")
@@ -327,6 +329,7 @@ def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int)
         "device": status.st_dev,
         "inode": status.st_ino,
         "init_epoch": secrets.randbits(63),
+        "counting_epoch": secrets.randbits(63),
         "lock_mtime": (root / "lock").stat().st_mtime_ns,
         "mounting": mounting_of(status.st_dev),
         "commit_log_file_bytes": commit_log_file_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rmqclient.store import clock
+from rmqclient.store import clock, layout
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.passes import Passes
@@ -13,6 +13,7 @@ from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import QUEUES_INTERVAL_MS, Flusher
+from rmqclient.store.upkeep.history import History
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
 from rmqclient.store.upkeep.timetable import Every
 
@@ -63,6 +64,12 @@ def tasks_of_waiting(
         watched("writing the progress of the timer", persist_timer): _WAITING_INTERVAL_MS,
         watched("checking transactions", check_transactions): _moved(parts.config.transactions.check_interval_ms),
     }
+
+
+def tasks_of_history(parts: Parts, history: History) -> Tasks:
+    """Return what a store needs for its history. A replica has none of its own."""
+    shortest_s, _ = layout.HISTORY_RINGS[0]
+    return {Passes(parts.state).watched("writing the history", history.record): _moved(shortest_s * 1000)}
 
 
 def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:

@@ -29,6 +29,7 @@ INBOX = (CrashPoint.INBOX_MARKED, CrashPoint.INBOX_HANDLED, CrashPoint.INBOX_COM
 REPLICA = range(CrashPoint.REPLICA_ENTRIES_WRITTEN, CrashPoint.REPLICA_PUBLISHED + 1)
 RETURNS = range(CrashPoint.CUT_ANNOUNCED, CrashPoint.FENCE_NOTED + 1)
 ACKS = range(CrashPoint.REPLICATION_TEMPORARY, CrashPoint.REPLICATED_SAID + 1)
+HISTORY = range(CrashPoint.HISTORY_HALF_WRITTEN, CrashPoint.HISTORY_WRITTEN + 1)
 COMPACTION = range(CrashPoint.COMPACTION_HALF_WRITTEN, CrashPoint.COMPACT_TOPIC_NAMED + 1)
 
 ONE_ROUND = {
@@ -40,6 +41,7 @@ BY_NAME: dict[int, str] = {
     **dict.fromkeys(TIMER, "persist_timer"),
     **dict.fromkeys(CRON, "tick"),
     **dict.fromkeys(COMPACTION, "compact"),
+    **dict.fromkeys(HISTORY, "keep_history"),
     **dict.fromkeys(REPLICA, "replicate"),
     **dict.fromkeys(ACKS, "send_replicated"),
     **dict.fromkeys(RETURNS, "swap_roles"),

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.commands.frame import SORTS, Wish, lines_of, rows_of, sorted_by
+from rmqclient.workers.commands.period import show_since
 from rmqclient.workers.console import terminal
 from rmqclient.workers.console.layout import shortened
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import duration, with_output, with_store
+from rmqclient.workers.console.parameters import duration, moment, with_output, with_store
 
 if TYPE_CHECKING:
     from rmqclient.metrics import Observation
@@ -69,6 +70,7 @@ _HELP = (
 @click.option("--sort", type=click.Choice(SORTS), default="lag", show_default=True)
 @click.option("--filter", "wanted", default="", help="Only groups whose name has this text.")
 @click.option("--message-age", type=duration, default="5m", show_default=True, help="Time after which a handler hangs.")
+@click.option("--since", type=moment, help="Print what groups did since 1h ago, or since 2026-11-20T10:00Z, and end.")
 @with_store
 @with_output
 def top(
@@ -78,10 +80,15 @@ def top(
     sort: str,
     wanted: str,
     message_age: float,
+    since: int | None,
     root: Path | str,
     out: Output,
 ) -> None:
     """Show rates, lag and states of groups, and what each worker runs, until q is pressed.
+
+    With --since, show what each group did from then until now, from the history of the last 30 days: rates, the part of
+    the attempts that failed, how long half and 95 % of the messages waited, how long 95 % of the calls ran, and when,
+    at these rates, nothing will wait any more.
 
     Keys: ? shows them all; j and k scroll, s sorts by the next column, i shows idle groups, w workers alone.
     """
@@ -89,6 +96,9 @@ def top(
 
     if not isinstance(root, Path):
         raise NotOnCluster("top reads the shared memory of a store: of a cluster, see `rmq group ls`")
+    if since is not None:
+        show_since(root, since, sort, wanted, out)
+        return
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top draws on a terminal: use --once, with -o json for a program")
     view = View(root, sort=sort, wanted=wanted, hung_after_s=message_age)

@@ -1,4 +1,4 @@
-"""Children that remove old files, compact topics, and are the housekeeper."""
+"""Children that remove old files, compact topics, write the history, and are the housekeeper."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from dataclasses import replace
 
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.config import FlushConfig, RetentionConfig
+from rmqclient.store.history.recorder import Recorder
 from rmqclient.store.settings.disk import Usage
 from tests.crash.processes.order import Note, Order
-from tests.support.stores import SMALL, TOPIC, appender_of, body_of
+from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
 
+HISTORY_BEGINS_MS = 1_800_000_000_000
+"""Time of day, in ms since 1970, of the first record of a history."""
 COMPACT_QUEUE = MessageQueue("prices", 0)
 PRICES = 70
 """Keys of the compact topic."""
@@ -59,6 +62,26 @@ def compact(order: Order, note: Note) -> None:
 def price_of(number: int) -> bytes:
     """Return the letter of an update."""
     return b"%c" % (97 + number % 26)
+
+
+def keep_history(order: Order, note: Note) -> None:
+    """Send and finish some messages, and write the history, again and again; note the messages that are finished.
+
+    Each time half a minute has passed, so that records are summed up, too.
+    """
+    now_ms = HISTORY_BEGINS_MS + order.target * 30_000
+    store = open_store(order.root, SMALL, housekeeping=False)
+    recorder = Recorder(store.root, store.lock, wall_ms=lambda: now_ms)
+    appender, grant = appender_of(store), grant_of(store)
+    order.arm()
+    for number in range(order.rounds or 100):
+        for each in range(1 + number % 3):
+            appender.append(Message(TOPIC, body_of(each)))
+        taken = grant.take(SPAN, SPAN)
+        if grant.acknowledge_offsets([message.queue_offset for message in taken]):
+            note(len(taken))
+        now_ms += 30_000
+        recorder.record()
 
 
 def keep_house(order: Order, note: Note) -> None:

@@ -1,0 +1,8 @@
+"""History: what each group did in the last hour, day and month, in a file of fixed size that outlives processes.
+
+==============  ====================================================================================================
+``rings``       the file: records of 10 seconds, a minute and 15 minutes, and the head that counts them
+``recorder``    what the housekeeper adds every 10 seconds
+``figures``     a period of it: rates, percentiles and time to drain of each group
+==============  ====================================================================================================
+"""
