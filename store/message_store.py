@@ -33,6 +33,7 @@ from rmqclient.store.handles.messages import StoredMessages
 from rmqclient.store.life import Life
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
+from rmqclient.store.marks import Marks
 from rmqclient.store.numbers import check_kind
 from rmqclient.store.parts import Parts
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
@@ -99,6 +100,7 @@ def open_store(
                 with lock.held(GATE_BYTE, _OPEN_TIMEOUT_S):
                     try:
                         settled = settle_config(path, config)
+                        was_killed = (path / ABORT).exists() and lock.holder(BROKER_BYTE) is None
                         state = enter(path, settled, lock, settling=settling)
                         store = _built(path, settled, state, lock, housekeeping=housekeeping)
                     except BaseException:  # before the gate is given back, as at the end of closing
@@ -111,6 +113,8 @@ def open_store(
             lock.close()
             raise
     _start(store)
+    if was_killed:
+        store.marks.write("opened", "store", "the last processes were killed, or the machine went down", author="")
     return store
 
 
@@ -155,6 +159,8 @@ class MessageStore(Parts, Closing):
     """Keeps the latest message of each key of a compact topic."""
     history: History
     """Writes down what each group has done."""
+    marks: Marks
+    """What was done to the store, and by whom."""
     housekeeper: Housekeeper | None
     """None if this process leaves the role to others."""
     threads: tuple[Releaser | MovedClock | Housekeeper, ...]
@@ -258,9 +264,9 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
     once = Once(parts, index_files, settle=appenders.settle, build_index=index.catch_up)
 
     offsets = ConsumerOffsets(parts, groups)
+    history, marks = History(root, lock), Marks(root, lock)
     before_removal = _nothing if life.is_replica else timer.roll_below
-    retention = Retention(parts, index_files, disk, compaction, before_removal=before_removal)
-    history = History(root, lock)
+    retention = Retention(parts, index_files, disk, compaction, marks, before_removal=before_removal)
     releaser = Releaser(state, mappings)
     disk.enter()
     housekeeper = None
@@ -301,6 +307,7 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
         retention=retention,
         compaction=compaction,
         history=history,
+        marks=marks,
         housekeeper=housekeeper,
         threads=tuple(threads),
     )

@@ -35,7 +35,7 @@ from rmqclient.workers.console.tree import (
 from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 _OF_THEIR_NAME = (
-    "bench", "cheat", "check", "completion", "config", "dashboard", "dev", "doctor", "group", "message", "metrics",
+    "bench", "cheat", "check", "completion", "config", "dashboard", "dev", "doctor", "events", "group", "message", "metrics",
     "pipeline", "replica", "run", "schedule", "send", "serve", "store", "tail", "top", "topic", "worker",
 )  # fmt: skip
 HOMES = {name: name for name in _OF_THEIR_NAME} | {"dlq": "dead_letters", "tx": "transaction"}

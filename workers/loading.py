@@ -15,6 +15,7 @@ name of its module, as gunicorn's do: so a worker runs the code as it is on disk
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import importlib
@@ -24,6 +25,7 @@ import sysconfig
 import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,6 +92,15 @@ class ImportedApp:
             raise TargetError(f"{name} has no handler: decorate a function with @app.handler(topic, group=...)")
         _check_handlers(app)
         return of_groups(app, self.groups)
+
+    def with_version(self) -> str:
+        """Return its name, and the version of its package if that has one: ``shop:app 1.4.2``. It was imported."""
+        package = self.module.partition(".")[0]
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if version is None:
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                version = metadata.version(package)
+        return f"{self.module}:{self.attribute}".removesuffix(":") + (f" {version}" if version else "")
 
 
 def load_app(target: str, groups: Collection[str] = ()) -> App:

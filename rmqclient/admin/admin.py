@@ -250,6 +250,8 @@ class Admin(Closing):
         if not dry_run:
             wanted = {(name, queue): target for name in names for queue, target in targets.items()}
             self._backend.groups.seek(Move(wanted, at_ms))
+            where = ", ".join(f"{queue.topic} {queue.queue_id} to {target:,}" for queue, target in targets.items())
+            self._mark("seek", group, where)
         return moved
 
     def remove_group(self, group: str, *, dry_run: bool = False) -> list[QueueLag]:
@@ -272,20 +274,40 @@ class Admin(Closing):
             self._backend.groups.remove(group)
         return stood
 
-    def pause(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+    def pause(
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        queue_id: int | None = None,
+        reason: str = "",
+        author: str | None = None,
+    ) -> list[QueueLag]:
         """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.
 
         The queues are all that the group ever had, or those of one topic, or one of these. The pause holds until
-        :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. Raises
-        InvalidName, UnknownGroup, StoreBusy.
+        :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. ``reason``
+        and ``author``, without one the user of this process, stand in the store's marks. Raises InvalidName,
+        UnknownGroup, StoreBusy.
         """
-        return self._set_paused(group, topic, queue_id, paused=True)
+        paused = self._set_paused(group, topic, queue_id, paused=True)
+        self._mark("pause", group, _of(topic, queue_id, reason), author)
+        return paused
 
-    def resume(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+    def resume(
+        self, group: str, topic: str | None = None, *, queue_id: int | None = None, author: str | None = None
+    ) -> list[QueueLag]:
         """Let a group take messages again, at once. Raises as :meth:`pause`."""
-        return self._set_paused(group, topic, queue_id, paused=False)
+        resumed = self._set_paused(group, topic, queue_id, paused=False)
+        self._mark("resume", group, _of(topic, queue_id), author)
+        return resumed
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _mark(self, kind: str, group: str, words: str, author: str | None = None) -> None:
+        """Say in the marks of a store what was done; a cluster has none."""
+        if self._backend.store is not None:
+            self._backend.store.marks.write(kind, group, words, author=author)
 
     def _group(self, group: str) -> Group | None:
         return self._backend.groups.find(check_group(group))
@@ -349,6 +371,12 @@ class Admin(Closing):
         names = {(each.group, each.queue) for each in meant}
         self._backend.groups.set_paused(names, paused=paused)
         return lags_of([each for each in self._queues_of(group) if (each.group, each.queue) in names])
+
+
+def _of(topic: str | None, queue_id: int | None, reason: str = "") -> str:
+    """Return what a pause is of, and why, as marks say it."""
+    where = f"{topic or ''}{'' if queue_id is None else f' {queue_id}'}"
+    return ": ".join(filter(None, (where, reason)))
 
 
 def _check_movable(group: str) -> None:

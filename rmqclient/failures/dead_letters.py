@@ -217,22 +217,27 @@ def replay(
     backend = open_backend(letters)
     sender = copying(backend)
     rejected: list[str] = []
-    reason = ""
+    reason, count = "", 0
     with _journal(backend) as journal:
         for letter in _landed(backend, group):
             _settle(journal, letter, "replayed")
         begun = time.monotonic()
-        for number, letter in enumerate(select(backend, group, selection, limit)):
-            if rate is not None:
-                time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-            try:
-                sent = _replay(backend, sender, journal, letter)
-            except (MessageRejected, InvalidName, UnknownTopic) as error:
-                rejected.append(letter.message.message_id)
-                reason = str(error)
-                continue
-            _settle(journal, letter, "replayed")
-            yield letter, sent
+        try:
+            for number, letter in enumerate(select(backend, group, selection, limit)):
+                if rate is not None:
+                    time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+                try:
+                    sent = _replay(backend, sender, journal, letter)
+                except (MessageRejected, InvalidName, UnknownTopic) as error:
+                    rejected.append(letter.message.message_id)
+                    reason = str(error)
+                    continue
+                _settle(journal, letter, "replayed")
+                count += 1
+                yield letter, sent
+        finally:  # also if whoever asked for them wants no more
+            if count and backend.store is not None:
+                backend.store.marks.write("replay", group, f"{count:,} dead letters were sent again")
     if rejected:
         raise LettersRejected(tuple(rejected), reason)
 

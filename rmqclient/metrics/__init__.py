@@ -16,6 +16,7 @@ again; ``text``, ``listener`` and ``collector`` show them.
 :class:`~rmqclient.store.observe.observation.Observation`, and :mod:`rmqclient.store.observe.summary` tells of it how
 each group stands. What groups did in the last hour, day or month is in the history of the store: ``figures_of`` sums a
 period up, ``points_of`` returns it in parts, for a chart (:mod:`rmqclient.store.history`).
+``marks_of`` returns what was done meanwhile, and by whom (:mod:`rmqclient.store.marks`).
 """
 
 from rmqclient.metrics.collector import StoreCollector, collect
@@ -38,6 +39,7 @@ from rmqclient.metrics.totals import (
 )
 from rmqclient.store import WorkerStatus
 from rmqclient.store.history.figures import Figures, Point, figures_of, points_of
+from rmqclient.store.marks import Mark, marks_of
 from rmqclient.store.observe.observation import Call, Disk, GroupQueue, Observation, Queue, Waits
 from rmqclient.store.observe.sampler import Sampler
 from rmqclient.store.observe.summary import Group, groups_of
@@ -57,6 +59,7 @@ __all__ = [
     "GroupTotals",
     "Kind",
     "Listener",
+    "Mark",
     "Metric",
     "Observation",
     "Point",
@@ -75,6 +78,7 @@ __all__ = [
     "figures_of",
     "group_rates",
     "groups_of",
+    "marks_of",
     "per_second",
     "points_of",
     "topic_rates",

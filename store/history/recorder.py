@@ -28,7 +28,7 @@ from pathlib import Path
 from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.files.file_lock import HISTORY_BYTE, LockFile
-from rmqclient.store.history.rings import CLASSES, Head, HistoryFile, Known, Record, Row, sum_of
+from rmqclient.store.history.rings import CLASSES, SPANS_MS, Head, HistoryFile, Known, Record, Row, sum_of
 from rmqclient.store.observe.observation import Queue
 from rmqclient.store.observe.reading import AGES_READ, Reading
 from rmqclient.store.observe.summary import Group, group_of, summaries
@@ -148,7 +148,8 @@ class _Look:
         done, times = _growth(known.counts, counts), _growth(known.classes, classes)
         known.counts, known.classes = counts, list(classes)
         oldest_s = int(group.oldest_s(self._wall_ms) or 0)
-        return Row(published, *done, group.lag, oldest_s, tuple(times[:CLASSES]), tuple(times[CLASSES:]))
+        waited, ran = tuple(times[:CLASSES]), tuple(times[CLASSES:])
+        return Row._make((published, *done, group.lag, oldest_s, waited, ran))
 
 
 def _counts_of(group: Group) -> list[int]:

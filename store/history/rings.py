@@ -110,11 +110,15 @@ class Row(NamedTuple):
         if not isinstance(other, Row):
             return NotImplemented
         return Row(
-            *(mine + its for mine, its in zip(self[:5], other[:5], strict=True)),
-            lag=max(self.lag, other.lag),
-            oldest_s=max(self.oldest_s, other.oldest_s),
-            waited=tuple(map(int.__add__, self.waited, other.waited)),
-            ran=tuple(map(int.__add__, self.ran, other.ran)),
+            self.published + other.published,
+            self.handled + other.handled,
+            self.failed + other.failed,
+            self.retried + other.retried,
+            self.dead_lettered + other.dead_lettered,
+            max(self.lag, other.lag),
+            max(self.oldest_s, other.oldest_s),
+            tuple(map(int.__add__, self.waited, other.waited)),
+            tuple(map(int.__add__, self.ran, other.ran)),
         )
 
     @property
@@ -343,6 +347,6 @@ def _unpacked(packed: bytes, groups: int) -> dict[int, Row]:
     for difference, *counts in zip(*columns, strict=True):
         number += difference
         classes = tuple(_COUNT_OF[code] for code in content[at : at + 2 * CLASSES])
-        rows[number] = Row(*counts, waited=classes[:CLASSES], ran=classes[CLASSES:])
+        rows[number] = Row._make((*counts, classes[:CLASSES], classes[CLASSES:]))
         at += 2 * CLASSES
     return rows

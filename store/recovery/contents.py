@@ -35,6 +35,8 @@ FILES: Final = (
     "history.rings",
     "identity.json",
     "lineage.json",
+    "marks.jsonl",
+    "marks.old.jsonl",
     "replaced.json",
     "replica.json",
     "replication.json",

@@ -39,6 +39,7 @@ from rmqclient.store.files.file_lock import INDEX_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.record import Record, decode
+from rmqclient.store.marks import Marks
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.settings import checkpoint
@@ -142,6 +143,7 @@ class Retention:
         index_files: IndexFiles,
         disk: Disk,
         compaction: Compaction,
+        marks: Marks,
         *,
         clock: Clock | None = None,
         pause: Callable[[float], object] = time.sleep,
@@ -156,6 +158,7 @@ class Retention:
         self._disk = disk
         self._config = parts.config.retention
         self._compaction = compaction
+        self._marks = marks
         self._clock = clock or Clock()
         self._pause = pause
         self._before_removal = before_removal
@@ -185,6 +188,8 @@ class Retention:
             removed.append(base)
         if removed:
             _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
+            words = f"{len(removed)} files of the log, from {removed[0]:,} on"
+            self._marks.write("retention", "store", words, author=None if requested else "")
         self._clean_behind()
         return removed
 

@@ -248,9 +248,9 @@ def durable_content(root: Path) -> dict[str, bytes]:
     """Return every file that a broker reads too, and the quarantined ones.
 
     Without the checkpoint, which has a counter, and the index, which is made again behind the writers, in files that
-    are named by the time.
+    are named by the time. Without the marks, too, in which each opening after a kill has its line.
     """
-    passed_over = {"shared", "lock", "checkpoint", "index"}
+    passed_over = {"shared", "lock", "checkpoint", "index", "marks.jsonl"}
     kept = (path for path in root.rglob("*") if path.is_file())
     content = {path.relative_to(root): path for path in kept}
     return {str(name): path.read_bytes() for name, path in content.items() if name.parts[0] not in passed_over}

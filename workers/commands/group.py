@@ -238,13 +238,18 @@ def _nothing_of(admin: Admin, group_name: str) -> NoReturn:
 @click.argument("group_name", metavar="GROUP")
 @click.argument("topic_name", metavar="TOPIC", required=False)
 @_with_queue
+@click.option("--reason", default="", help="Why, for `rmq events`.")
 @with_store
 @with_output
-def group_pause(group_name: str, topic_name: str | None, queue_id: int | None, root: Path | str, out: Output) -> None:
+def group_pause(
+    group_name: str, topic_name: str | None, queue_id: int | None, reason: str, root: Path | str, out: Output
+) -> None:
     """Stop GROUP from taking messages of TOPIC, or of every topic that it ever consumed, until it is resumed."""
+    from functools import partial
+
     from rmqclient.admin import Admin
 
-    _set_paused(Admin.pause, group_name, topic_name, queue_id, root, out)
+    _set_paused(partial(Admin.pause, reason=reason), group_name, topic_name, queue_id, root, out)
 
 
 @group.command("resume")

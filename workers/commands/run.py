@@ -186,6 +186,8 @@ class _Running:
                 member_name=member_name,
                 reporting=reporting,
                 check_in_place=place.check_in_place,
+                mark=place.mark,
+                application=self.named.with_version(),
             ).run()
 
     def _reporting(self, manager: ServiceManager, place: places.Supervised) -> Reporting:

@@ -72,6 +72,8 @@ def _supervise(plan: Plan, owner: Connection, signal_pipe: SignalPipe) -> ExitCo
             member_name=plan.member_name,
             reporting=Reporting(_Owner(owner)),
             check_in_place=place.check_in_place,
+            mark=place.mark,
+            application="a block of a script",
             owner=owner,
         ).run()
 

@@ -36,6 +36,8 @@ class Supervised(NamedTuple):
     """The groups as they stand; empty for a cluster, whose brokers are not asked. Raises QueueError, OSError."""
     check_in_place: Callable[[], None]
     """Raises StoreReplaced when the directory is another one now; of a cluster never."""
+    mark: Callable[[str, str, str], None]
+    """Writes kind, subject and words into the marks of a store; a cluster has none."""
 
 
 class Working(NamedTuple):
@@ -56,7 +58,7 @@ def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Sup
     if isinstance(root, str) and scheme_of(root):
         open_backend(root).close()  # a mistake in the URL is found here, not in each worker
         with contextlib.closing(workers_of_cluster(root)) as workers:
-            yield Supervised(shown(root), "as its brokers are set", workers, list, _always)
+            yield Supervised(shown(root), "as its brokers are set", workers, list, _always, lambda *_: None)
         return
     from rmqclient.admin import Admin  # noqa: PLC0415 - a worker does not need it
 
@@ -64,7 +66,8 @@ def for_supervisor(root: Path | str, config: StoreConfig | None) -> Iterator[Sup
         admin = Admin(store)
         admin.prefer_as_housekeeper()
         durability = store.config.durability.value
-        yield Supervised(str(store.root), durability, store.workers(), admin.groups, store.life.check_in_place)
+        check = store.life.check_in_place
+        yield Supervised(str(store.root), durability, store.workers(), admin.groups, check, store.marks.write)
 
 
 @contextlib.contextmanager

@@ -82,7 +82,8 @@ class Supervisor:
     :data:`SIGNALS`.
     Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
     another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path. ``owner`` is
-    the process for whose time the workers run, and which may say :data:`STOP` and :data:`KILL`.
+    the process for whose time the workers run, and which may say :data:`STOP` and :data:`KILL`. ``mark`` writes what
+    becomes of them into the marks of the store, where ``application`` is named, with its version.
     """
 
     def __init__(
@@ -96,11 +97,15 @@ class Supervisor:
         member_name: str = "worker",
         reporting: Reporting | None = None,
         check_in_place: Callable[[], None] = lambda: None,
+        mark: Callable[[str, str, str], None] = lambda *_: None,
+        application: str = "",
         owner: Connection | None = None,
     ) -> None:
         self._table = table
         self._owner = owner
         self._check_in_place = check_in_place
+        self._mark = mark
+        self._application = application
         self._boot = boot
         self._signals = signal_pipe
         self._limits = limits or Limits()
@@ -118,12 +123,14 @@ class Supervisor:
 
     def run(self) -> ExitCode:
         """Return when every worker has stopped. If the loop itself raises, kill the remaining workers."""
+        self._mark("start", self._member_name, f"{len(self._workers)} workers of {self._application}")
         try:
             while self._workers:
                 self._turn()
         finally:
             for child in self._children.values():
                 child.send(signal.SIGKILL)
+            self._mark("stop", self._member_name, f"{self._application} ended: {self._exit_code.name.lower()}")
         return self._exit_code
 
     def _turn(self) -> None:
@@ -199,6 +206,8 @@ class Supervisor:
                 child_or_none = self._children.get(number)
                 pid = f" (pid {child_or_none.pid})" if child_or_none else ""
                 _log.log(level, "worker %d%s: %s", number, pid, text)
+                if not self._stopping and level >= logging.WARNING:
+                    self._mark("worker", f"{self._member_name}-{number}", f"{text}{pid}")
             case GiveUp(code):
                 self._give_up(code)
 
@@ -245,6 +254,7 @@ class Supervisor:
                 self._stop_all()
             case signal.SIGTTIN if not self._stopping:
                 self._add_worker()
+                self._mark("scale", self._member_name, "one worker more")
             case signal.SIGTTOU:
                 self._stop_last_worker()
 
@@ -296,6 +306,7 @@ class Supervisor:
         running = [number for number, worker in self._workers.items() if worker.phase is not Phase.DRAINING]
         if len(running) > 1:
             self._feed(max(running), Stop(time.monotonic() + self._limits.shutdown_timeout_s))
+            self._mark("scale", self._member_name, "one worker less")
 
     def _forget_stopped_workers(self) -> None:
         for number, worker in list(self._workers.items()):

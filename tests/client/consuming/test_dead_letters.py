@@ -23,6 +23,7 @@ from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries, copying
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store.marks import marks_of
 from rmqclient.workers.cli import rmq
 
 JOURNAL = "config/deadLetters.jsonl"
@@ -98,6 +99,18 @@ def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: Me
     assert "".join(bodies(store, Selection())) == "2345"
     assert len(list(replay(store, "g", Selection(), limit=3))) == 3
     assert "".join(bodies(store, Selection())) == "5"
+
+
+@pytest.mark.guarantee("G127")
+def test_a_replay_is_marked_with_how_many_it_sent_also_when_it_stops_in_the_middle(store: MessageStore) -> None:
+    sending = replay(store, "g", Selection())
+    next(sending)
+    next(sending)
+    sending.close()
+    assert list(replay(store, "g", Selection(topic="c"))) == []
+    assert len(list(replay(store, "g", Selection()))) == 4
+    marks = [(mark.kind, mark.subject, mark.words.split()[0]) for mark in marks_of(store.root)]
+    assert marks == [("replay", "g", "2"), ("replay", "g", "4")]
 
 
 @pytest.mark.guarantee("G120")

@@ -174,8 +174,8 @@ FAULTS = [
     Fault(
         name="a replay ends at the first letter that cannot be stored",
         file="rmqclient/failures/dead_letters.py",
-        old="                reason = str(error)\n                continue\n",
-        new="                reason = str(error)\n                break\n",
+        old="                    reason = str(error)\n                    continue\n",
+        new="                    reason = str(error)\n                    break\n",
         tests="tests/client/consuming/test_dead_letters.py",
         select="holds_up_no_other",
     ),

@@ -60,7 +60,7 @@ def records(store: MessageStore, time: Time) -> Recorder:
 
 def handle(store: MessageStore, count: int, group: str = GROUP, topic: str = TOPIC) -> None:
     """Send so many messages, and finish them."""
-    appender = store.appender(lambda name: store.topics.create(name, 1), bytes)
+    appender = store.appenders.make(lambda name: store.topics.create(name, 1), lambda body: str(body).encode())
     for number in range(count):
         appender.append(Message(topic, b"%d" % number))
     grant = grant_of(store, group, MessageQueue(topic, 0))

@@ -41,8 +41,9 @@ def flip(root: Path, offset: int) -> None:
 
 
 def content_of(root: Path) -> dict[str, bytes]:
-    """Return every file of the store that is not of the runtime."""
-    kept = [path for path in root.rglob("*") if path.is_file() and path.name not in ("shared", "lock", "checkpoint")]
+    """Return every file of the store that is not of the runtime, without the marks, which openings write."""
+    passed_over = ("shared", "lock", "checkpoint", "marks.jsonl")
+    kept = [path for path in root.rglob("*") if path.is_file() and path.name not in passed_over]
     return {str(path.relative_to(root)): path.read_bytes() for path in kept}
 
 

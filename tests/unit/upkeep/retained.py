@@ -64,6 +64,7 @@ class Kept:
             store.index_files,
             store.disk,
             store.compaction,
+            store.marks,
             clock=self.clock,
             pause=self.pauses.append,
         )

@@ -17,6 +17,7 @@ from rmqclient.store import Message, MessageQueue, MessageStore, layout, open_st
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.inspect.verify import verify
+from rmqclient.store.marks import marks_of, user
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep.retention import FILES_A_PASS
 from tests.support.oracle import reference
@@ -69,6 +70,17 @@ def test_a_pass_removes_ten_files_at_most_and_pauses_between_them(kept: Kept) ->
     assert len(first.clean()) == FILES_A_PASS
     assert kept.pauses == [0.1] * (FILES_A_PASS - 1)
     assert len(first.clean()) == 2
+
+
+@pytest.mark.guarantee("G127")
+def test_what_retention_removes_is_marked_without_an_author_and_what_a_person_asks_for_with_one(kept: Kept) -> None:
+    fill(kept.store, 13)
+    kept.clock.pass_by(80 * HOUR)
+    kept.retention.clean()
+    kept.retention.clean(requested=True)
+    kept.retention.clean(requested=True)
+    marks = [(mark.kind, mark.author, mark.words.split()[0]) for mark in marks_of(kept.store.root)]
+    assert marks == [("retention", "", str(FILES_A_PASS)), ("retention", user(), "2")]
 
 
 def test_consume_queue_files_go_with_their_last_message_and_the_last_file_stays(store: MessageStore) -> None:

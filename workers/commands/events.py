@@ -1,0 +1,58 @@
+"""``rmq events``: what was done to a store, and by whom."""
+
+# ruff: noqa: PLC0415 - imports inside commands: help is quick
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqclient.workers.console.opening import StoreCannotBeOpened
+from rmqclient.workers.console.output import Output
+from rmqclient.workers.console.parameters import moment, with_output, with_store
+
+if TYPE_CHECKING:
+    from rmqclient.metrics import Mark
+
+KINDS = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "retention")
+"""As the store has them; a test compares."""
+
+
+@click.command()
+@click.option("--since", type=moment, default="24h", show_default=True, help="From 2h ago on, or 2026-11-20T10:00Z.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only these; may be repeated.")
+@with_store
+@with_output
+def events(since: int, kinds: tuple[str, ...], root: Path | str, out: Output) -> None:
+    """Show what was done to a store, and by whom, the oldest first: deploys, pauses, seeks, replays, dead workers.
+
+    A supervisor that started or stopped, its workers that died, hung or were scaled; groups that were paused, resumed
+    or moved; dead letters that were sent again; files that retention removed; a store that was opened after a kill.
+    """
+    from rmqclient.errors import NotOnCluster, QueueError
+    from rmqclient.metrics import marks_of
+
+    if not isinstance(root, Path):
+        raise NotOnCluster("events are kept in the directory of a store: a cluster has none")
+    try:
+        found = marks_of(root, since, kinds or KINDS)
+    except (QueueError, OSError) as error:
+        raise StoreCannotBeOpened(str(error)) from error
+    if out.is_for_people:
+        out.write([_line(each) for each in found], nothing="no events since then")
+    else:
+        out.write([each._asdict() for each in found])
+
+
+def _line(mark: Mark) -> dict[str, Any]:
+    at = datetime.datetime.fromtimestamp(mark.at_ms / 1000).astimezone()
+    return {
+        "at": f"{at:%Y-%m-%d %H:%M:%S}",
+        "event": mark.kind,
+        "subject": mark.subject,
+        "by": mark.author or "-",
+        "words": mark.words,
+    }
