@@ -20,7 +20,7 @@ def events(root: Path, *options: str) -> list[dict[str, str]]:
     return found
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_a_day_is_told_back_in_order(supervise: Callable[..., Supervised], tmp_path: Path) -> None:
     # In the morning, a deploy of two workers
     morning = supervise("obedient", "--processes", "2")
@@ -67,7 +67,7 @@ def test_a_day_is_told_back_in_order(supervise: Callable[..., Supervised], tmp_p
     assert rmq("events", *store).count("\n") >= len(told)
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_a_worker_that_hangs_is_told_with_the_reason_and_what_became_of_it(
     supervise: Callable[..., Supervised],
 ) -> None:

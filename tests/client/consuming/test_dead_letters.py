@@ -101,7 +101,7 @@ def test_a_replay_that_stops_in_the_middle_goes_on_behind_what_it_sent(store: Me
     assert "".join(bodies(store, Selection())) == "5"
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_a_replay_is_marked_with_how_many_it_sent_also_when_it_stops_in_the_middle(store: MessageStore) -> None:
     sending = replay(store, "g", Selection())
     next(sending)

@@ -69,7 +69,7 @@ def check_sums(root: Path) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 @pytest.mark.parametrize("survive", [0, 1, 5])
 @pytest.mark.parametrize("point", STEPS, ids=lambda point: point.name.lower())
 def test_a_kill_in_a_record_counts_nothing_twice_and_forgets_nothing(
@@ -91,7 +91,7 @@ def test_a_kill_in_a_record_counts_nothing_twice_and_forgets_nothing(
 
 
 @pytest.mark.crash
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 @pytest.mark.parametrize("kills", [40, pytest.param(1_000, marks=pytest.mark.sweep)])
 def test_after_kills_at_any_line_the_history_has_what_was_finished(
     root: Path, store: MessageStore, nursery: Nursery, kills: int

@@ -28,7 +28,7 @@ def write_some(root: Path, writer: int) -> None:
             store.marks.write("pause", f"group-{writer}", f"{number}: größer\nthan a line")
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_a_mark_has_its_time_its_author_and_its_words(root: Path) -> None:
     with open_store(root, SMALL, housekeeping=False) as store:
         store.marks.write("pause", "mail", "SMTP\nis down", author="ada")
@@ -42,7 +42,7 @@ def test_a_mark_has_its_time_its_author_and_its_words(root: Path) -> None:
     assert marks_of(root, seek.at_ms + 1) == []
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_marks_of_several_processes_do_not_mix_and_each_keeps_its_order(root: Path) -> None:
     with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
         list(pool.map(write_some, [root] * 3, range(3)))
@@ -52,7 +52,7 @@ def test_marks_of_several_processes_do_not_mix_and_each_keeps_its_order(root: Pa
         assert words == [f"{number}: größer\nthan a line" for number in range(50)]
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 @pytest.mark.parametrize("cut", [1, 10, 40])
 def test_a_line_that_a_killed_process_has_left_takes_no_other_with_it(root: Path, cut: int) -> None:
     with open_store(root, SMALL, housekeeping=False) as store:
@@ -89,7 +89,7 @@ def test_a_disk_that_is_full_fails_nothing(root: Path, monkeypatch: pytest.Monke
     assert [mark.kind for mark in marks_of(root)] == ["resume"]
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_a_store_that_is_opened_after_a_kill_says_so_and_after_a_close_does_not(root: Path) -> None:
     store = open_store(root, SMALL, housekeeping=False)
     abandon(store)
@@ -98,7 +98,7 @@ def test_a_store_that_is_opened_after_a_kill_says_so_and_after_a_close_does_not(
     assert [(mark.kind, mark.author) for mark in marks_of(root)] == [("opened", "")]
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_what_people_do_to_a_group_is_marked(root: Path) -> None:
     with open_store(root, SMALL, housekeeping=False) as store:
         appender_of(store).append(Message(TOPIC, b"1"))

@@ -73,7 +73,7 @@ def all_of(root: Path, group: str = GROUP) -> Figures:
     return next(each for each in figures_of(root, 0, FOR_EVER_MS) if each.group == group)
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_a_record_has_what_was_counted_since_the_one_before(store: MessageStore, records: Recorder, time: Time) -> None:
     began_ms = time.now_ms
     for count in (3, 0, 5):
@@ -99,7 +99,7 @@ def test_a_record_says_what_waits_and_for_how_long(root: Path) -> None:
     assert figures.drained_in_s is None
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_minutes_and_quarters_of_an_hour_sum_up_records_and_the_whole_counts_each_once(
     store: MessageStore, time: Time
 ) -> None:
@@ -125,7 +125,7 @@ def test_minutes_and_quarters_of_an_hour_sum_up_records_and_the_whole_counts_eac
         assert figures.row.handled == sum(point.rows[GROUP].handled for point in points if point.rows)
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_who_comes_next_counts_what_was_counted_while_nobody_wrote(root: Path, time: Time) -> None:
     store = open_store(root, SMALL, housekeeping=False)
     Recorder(root, store.lock, wall_ms=time).record()
@@ -140,7 +140,7 @@ def test_who_comes_next_counts_what_was_counted_while_nobody_wrote(root: Path, t
     assert (all_of(root).row.published, all_of(root).row.handled) == (9, 9)
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_after_a_reboot_counters_that_begin_at_0_are_added_even_if_they_have_grown_past_the_former_ones(
     root: Path, time: Time
 ) -> None:
@@ -177,7 +177,7 @@ def test_the_history_of_a_store_that_had_none_begins_now(root: Path) -> None:
     assert (all_of(root).row.published, all_of(root).row.handled) == (2, 2)
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 @pytest.mark.parametrize("jump_ms", [-40 * 86_400_000, -5_000, 86_400_000, 3_650 * 86_400_000])
 def test_a_clock_that_jumps_and_returns_takes_nothing_from_the_history_and_counts_nothing_twice(
     store: MessageStore, records: Recorder, time: Time, jump_ms: int
@@ -258,7 +258,7 @@ def test_a_disk_that_is_full_costs_no_count(
     assert all_of(store.root).row.handled == 5
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_the_housekeeper_writes_every_10_seconds_of_the_clock_of_the_store(root: Path) -> None:
     root.mkdir()
     clock.make(root)

@@ -158,7 +158,7 @@ def test_a_head_has_room_for_hundreds_of_groups_with_any_counters(tmp_path: Path
         assert file.head() == head
 
 
-@pytest.mark.guarantee("G126")
+@pytest.mark.guarantee("G127")
 def test_8_mib_hold_an_hour_a_day_and_30_days_of_100_groups_that_are_always_busy() -> None:
     chosen = random.Random(4)
     for (seconds, room), count in zip(layout.HISTORY_RINGS, (360, 1_440, 2_880), strict=True):

@@ -72,7 +72,7 @@ def test_a_pass_removes_ten_files_at_most_and_pauses_between_them(kept: Kept) ->
     assert len(first.clean()) == 2
 
 
-@pytest.mark.guarantee("G127")
+@pytest.mark.guarantee("G128")
 def test_what_retention_removes_is_marked_without_an_author_and_what_a_person_asks_for_with_one(kept: Kept) -> None:
     fill(kept.store, 13)
     kept.clock.pass_by(80 * HOUR)
