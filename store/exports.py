@@ -49,8 +49,8 @@ from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
 from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberTable
-from rmqclient.store.runtime.rows import MemberInfo, WorkerState, WorkerStatus
-from rmqclient.store.runtime.running import Interrupted
+from rmqclient.store.runtime.rows import NOT_STRAINED, MemberInfo, Strained, WorkerState, WorkerStatus
+from rmqclient.store.runtime.running import Interrupted, LentMessages
 from rmqclient.store.threads.signals import take_no_signals
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "HALF_TOPIC",
     "LONGEST_SLEEP_S",
     "MAX_PROPERTIES_BYTES",
+    "NOT_STRAINED",
     "OPERATION_TOPIC",
     "RESERVED_PROPERTIES",
     "SCHEDULE_TOPIC",
@@ -76,6 +77,7 @@ __all__ = [
     "Durability",
     "FlushConfig",
     "Interrupted",
+    "LentMessages",
     "Member",
     "MemberInfo",
     "MemberTable",
@@ -90,6 +92,7 @@ __all__ = [
     "Running",
     "SendResult",
     "StoreConfig",
+    "Strained",
     "TagSet",
     "TransactionConfig",
     "WorkerState",

@@ -426,7 +426,10 @@ MEMBER_SLOT = Layout(
     Field("subscription_size", "I", ""),
     Field("wake_word", "I", "futex: +1 when the consumer of this member shall look at the tables"),
     Field("wake_slot", "I", "member slot on whose wake_word the consumer of this member sleeps"),
-    Field("_pad0", "76s", ""),
+    Field("_pad0", "4s", ""),
+    Field("kept_at", "Q", "ns on CLOCK_BOOTTIME, when long calls were last seen to keep all its threads; 0 for never"),
+    Field("busy", "Q", "1 while they do and messages wait, so that other members are to have its queues"),
+    Field("_pad1", "56s", ""),
     Field("subscription", "512s", "what every member of the group must have the same, as text"),
     order=NATIVE,
 )
@@ -443,6 +446,12 @@ RUNNING_SLOT = Layout(
     Field("pid", "I", "of the process, for the history of a dead letter"),
     Field("began", "Q", "ns on CLOCK_BOOTTIME, when the handler's call began, 0 when no handler runs"),
     Field("overdue_at", "Q", "ns on CLOCK_BOOTTIME, when the supervisor ended the process for this call; 0 for no end"),
+    Field(
+        "grant",
+        "Q",
+        "epoch of the grant of its messages, and group_queue from bit 48 on; others move it and clear it",
+    ),
+    Field("_pad0", "56s", ""),
     order=NATIVE,
 )
 """One handler thread. It writes here what it is about to run, so that others find what was running when it died."""

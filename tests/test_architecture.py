@@ -61,6 +61,7 @@ HOST_TIME: dict[str, str] = {
     "rmqclient/dashboard/": "a store from outside, by somebody's watch",
     "rmqclient/health/": "a store from outside, by somebody's watch",
     "rmqclient/consuming/rebalance.py": "leases, and members that come and go",
+    "rmqclient/consuming/strain.py": "how long calls have kept the threads of a member",
     "rmqclient/consuming/push_consumer.py": "the end of threads",
     "rmqclient/delivery/delivery.py": "the end of threads",
     "rmqclient/delivery/calls.py": "a thread that is kept by a call",

@@ -13,7 +13,7 @@ from rmqclient.cluster.groups.members import LOOK_EVERY_S, pause_s
 from rmqclient.cluster.groups.membership import PAUSES_S
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.rebalance import Rebalancer
-from rmqclient.store import MessageQueue
+from rmqclient.store import NOT_STRAINED, MessageQueue, Strained
 
 CONFIG = ConsumerConfig()
 
@@ -42,6 +42,11 @@ class Granted:
     def share_limits(self, queues: int) -> None:
         """Do nothing."""
 
+    lent = None
+
+    def pass_over(self, lent: object) -> None:
+        """Do nothing."""
+
 
 class IdleDelivery:
     """Has nothing to deliver, so that a queue is given up at once."""
@@ -59,6 +64,14 @@ class IdleDelivery:
     def is_handling(self, queue: object) -> bool:
         """Return False."""
         del queue
+        return False
+
+    is_between = is_handling
+    kept_s = 0.0
+
+    def has_waiting(self, queues: object) -> bool:
+        """Return False."""
+        del queues
         return False
 
 
@@ -125,6 +138,19 @@ class Seen:
         """Return nothing."""
         del grant
         return {}
+
+    def lent(self, grant: object) -> None:
+        """Return None."""
+
+    def strained(self) -> Strained:
+        """Return that nobody is busy."""
+        return NOT_STRAINED
+
+    def show_kept(self, *, busy: bool) -> None:
+        """Do nothing."""
+
+    def show_free(self) -> None:
+        """Do nothing."""
 
     def tell(self, seats: Iterable[object]) -> None:
         """Do nothing, as on a cluster."""

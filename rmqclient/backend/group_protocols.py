@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rmqclient.backend.bells import ArrivalBell, Bell
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import MemberInfo, MessageQueue
+from rmqclient.store import MemberInfo, MessageQueue, Strained
 
 if TYPE_CHECKING:
     from rmqclient.filters import MessageFilter
@@ -104,12 +104,44 @@ class Grant(Protocol):
     def count_failed(self, attempts: int) -> None:
         """Count failed delivery attempts."""
 
+    def lent_to(self, running: Any) -> Grant | None:
+        """Return the grant of a call that may go on when another member has the queue: :meth:`Membership.lent`.
+
+        ``running`` is its :class:`RunningSlot`. The grant is valid as long as the owner of the queue leaves the
+        messages to the call. None where no owner does.
+        """
+
+    def is_between(self, running: Any) -> bool:
+        """Whether a thread of this queue may be about to begin a message that its RunningSlot does not name yet."""
+
+
+class Lent(Protocol):
+    """Messages of a granted queue whose handlers still run in members that had the queue before.
+
+    Their acknowledgements are accepted, so the queue's owner leaves them alone.
+    """
+
+    def is_finished(self, queue_offset: int) -> bool:
+        """Whether a message is acknowledged."""
+
+    def first_unfinished(self, queue_offset: int) -> int:
+        """Return how many messages at the head of a compressed batch are noted as finished."""
+
+    def offsets(self) -> frozenset[int]:
+        """Return the queue offsets that were not taken back and are not acknowledged."""
+
+    def look(self) -> frozenset[int]:
+        """Take back what does not run any more, or runs in a process that is dead or stopped; return the other offsets.
+
+        Raises StoreBusy.
+        """
+
 
 class RunningSlot(Protocol):
     """A record of the messages that one handler thread runs, for the case that its process dies."""
 
-    def serve(self, group_queue: int) -> None:
-        """Set the queue of the next messages: :attr:`Grant.group_queue`."""
+    def serve(self, group_queue: int, epoch: int) -> None:
+        """Set the queue of the next messages: :attr:`Grant.group_queue` and :attr:`Grant.epoch`."""
 
     def begin(self, message: ReceivedMessage) -> None:
         """Note that the handler of this message is about to run, and enter a new copy of the thread's context.
@@ -225,6 +257,21 @@ class Membership(Protocol):
 
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
         """Return the deaths before this grant by the queue offset of their message, the oldest first."""
+
+    def lent(self, grant: Grant) -> Lent | None:
+        """Return the messages that still run elsewhere, of a grant that nobody has taken messages from.
+
+        None where the next owner does not know them, as on a cluster: it gets them a second time.
+        """
+
+    def strained(self) -> Strained:
+        """Return which of the :meth:`counted` members are busy, and which help them."""
+
+    def show_kept(self, *, busy: bool) -> None:
+        """Show that long calls keep all threads; ``busy`` if other members are to have the queues."""
+
+    def show_free(self) -> None:
+        """Show that a thread is free."""
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""

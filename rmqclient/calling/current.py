@@ -13,9 +13,11 @@ turns in one thread. What a handler starts in its context, such as ``asyncio.to_
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import cast
 
-from rmqclient.backend.group_protocols import Grant
+from rmqclient.backend.group_protocols import Grant, RunningSlot
+from rmqclient.backend.lending import is_ours
 from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.steps import Steps
@@ -29,10 +31,13 @@ FIELDS = ("message_id", "topic", "group", "attempt")
 class Current:
     """What one thread or one coroutine handles now."""
 
-    __slots__ = ("factory", "given", "grant", "group", "steps")
+    __slots__ = ("factory", "given", "grant", "group", "running", "steps")
 
     grant: Grant
     """Of the queue that the message came from. Set before the first message."""
+
+    running: RunningSlot
+    """Of the thread or the coroutine. Set before the first message."""
 
     def __init__(self, group: str, factory: StepsFactory | None = None) -> None:
         self.group = group
@@ -64,7 +69,7 @@ class Current:
             raise HandlerError("message.steps is for the handler that is called with the message, while it runs")
         if self.steps is not None and self.steps.message is message:
             return self.steps
-        steps = self.factory.steps(message, self.grant)
+        steps = self.factory.steps(message, partial(is_ours, self.running, self.grant))
         if message is not handled:
             raise HandlerError(f"message.steps of {message.message_id}: the handler was called with another message")
         self.steps = steps

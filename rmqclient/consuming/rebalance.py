@@ -13,6 +13,7 @@ a member joins or leaves, new queues   all members: the bell of each rings
 a member dies                          the member before it, within ``liveness_interval_ms``; it wakes all
 a member is stopped                    all members, at the first look after its lease
 a queue is released                    its next owner, which the old owner wakes
+long calls keep all threads            all members, within ``liveness_interval_ms``: others get the queues of a busy one
 another store takes this one's place   all members, within ``liveness_interval_ms``: they give their queues back
 =====================================  ======================================================================
 
@@ -24,17 +25,19 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Membership, Seat
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.strain import Strain
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.errors import AllocationError
 from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import MessageQueue
+from rmqclient.store import NOT_STRAINED, MessageQueue, Strained
 from rmqclient.store.errors import StoreFenced, UnknownTopic
 from rmqclient.store.threads.logs import Log
 
@@ -68,6 +71,16 @@ class TakesQueues(Protocol[Queue]):
     def is_handling(self, queue: Queue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
 
+    def is_between(self, queue: Queue) -> bool:
+        """Tell whether a thread may be about to begin a message of a revoked queue that nobody could know of."""
+
+    @property
+    def kept_s(self) -> float:
+        """For how many seconds every thread has been kept by one call."""
+
+    def has_waiting(self, queues: Iterable[Queue]) -> bool:
+        """Tell whether these queues have messages that could begin if a thread were free."""
+
 
 class View(NamedTuple):
     """What an allocation is computed from."""
@@ -76,6 +89,7 @@ class View(NamedTuple):
     queues: tuple[MessageQueue, ...]
     owners: tuple[tuple[int, int], ...]
     """Of each queue, the key of the seat that owns it; empty for a strategy that does not ask for the owners."""
+    strained: Strained = NOT_STRAINED
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -111,6 +125,7 @@ class Rebalancer(Generic[Queue]):
         self._renew_at = 0.0
         self._next_change_at = 0.0
         self._aside_until = 0.0
+        self._strain = Strain(membership)
 
     def step(self) -> None:
         """Renew the leases, look, and move towards the allocation. Cheap when nothing changed."""
@@ -119,6 +134,9 @@ class Rebalancer(Generic[Queue]):
         if time.monotonic() >= self._renew_at:
             self._renew()
         self._membership.watch()
+        self._look_at_lent()
+        if not self._delivery.keeps_order:
+            self._strain.look(self._delivery.kept_s, lambda: self._delivery.has_waiting(self._held.values()))
         view = self._look()
         if view != self._view or time.monotonic() >= self._next_at:
             self._allocation = self._allocated(view)
@@ -193,7 +211,13 @@ class Rebalancer(Generic[Queue]):
             queues = ()
             if not self._membership.topic.startswith(RETRY_PREFIX):  # made by the first failure
                 self._complain(logging.INFO, f"waiting for topic {self._membership.topic}, which does not exist yet")
-        return View(seats, queues, self._membership.owners(queues) if self._strategy == "sticky" else ())
+        is_named = isinstance(self._strategy, str)  # a function of the application decides alone
+        return View(
+            seats,
+            queues,
+            self._membership.owners(queues) if self._strategy == "sticky" else (),
+            self._membership.strained() if is_named and not self._delivery.keeps_order else NOT_STRAINED,
+        )
 
     def _allocated(self, view: View) -> Allocation:
         """Compute which member gets which queues; empty while this member is not counted or there is no queue."""
@@ -257,12 +281,16 @@ class Rebalancer(Generic[Queue]):
         """Take no more messages from a queue; release it when no message of it runs, or after the drain time.
 
         If the order is kept there is no drain time, as for an orderly consumer of RocketMQ: the next owner must not
-        begin before the running message has ended. The supervisor ends a worker whose message runs too long.
+        begin before the running message has ended. The supervisor ends a worker whose message runs too long. A busy
+        member does not wait: its calls are long, and the next owner leaves them to it.
         """
         held = self._held[queue]
         held.revoked = True
         until = self._drain_until.setdefault(queue, time.monotonic() + self._config.drain_ms / 1000)
-        if self._delivery.is_handling(held) and (self._delivery.keeps_order or time.monotonic() < until):
+        is_drained = self._strain.is_busy or time.monotonic() >= until
+        if self._delivery.is_handling(held) and (
+            self._delivery.keeps_order or not is_drained or self._delivery.is_between(held)
+        ):
             return False
         held.grant.release()
         del self._held[queue], self._drain_until[queue]
@@ -288,7 +316,14 @@ class Rebalancer(Generic[Queue]):
         if grant is not None:
             # Only after the grant, when an earlier owner cannot acknowledge any more.
             deaths = self._membership.interrupted(grant)
-            self._held[queue] = self._delivery.make_queue(grant, deaths)
+            self._held[queue] = held = self._delivery.make_queue(grant, deaths)
+            held.pass_over(self._membership.lent(grant))
+
+    def _look_at_lent(self) -> None:
+        """Deliver what was left to other members and runs nowhere any more."""
+        for held in self._held.values():
+            if held.lent is not None and held.look_at_lent(partial(self._membership.interrupted, held.grant)):
+                self._delivery.set_queues(self._published)  # wakes the threads
 
     def _publish(self) -> None:
         for held in self._held.values():
@@ -305,4 +340,11 @@ def _shared(strategy: str, view: View) -> Allocation:
     client_of = {seat.key: seat.client_id for seat in view.seats}
     owned = zip(view.queues, view.owners, strict=False)  # empty if the strategy does not ask for the owners
     current = {queue: client_of[owner] for queue, owner in owned if owner in client_of}
-    return allocate(strategy, view.clients, view.queues, current=current)
+    allocation = allocate(strategy, view.clients, view.queues, current=current)
+    busy, helpers = view.strained
+    moved = [queue for client in busy for queue in allocation.get(client, ())]
+    if not moved or not helpers:
+        return allocation
+    owned_by_helpers = {queue: client for queue, client in current.items() if client in helpers}
+    helped = allocate(strategy, helpers, moved, current=owned_by_helpers)
+    return {client: [] if client in busy else [*part, *helped.get(client, ())] for client, part in allocation.items()}

@@ -11,7 +11,7 @@ gets a message without having its handler sends it back, and leaves the queue to
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Members, Terms
@@ -72,3 +72,16 @@ class RetryTopic:
     def is_handling(self, queue: ConcurrentQueue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
         return queue.running > 0
+
+    def is_between(self, queue: ConcurrentQueue) -> bool:
+        """Tell whether a thread may be about to begin a message of a revoked queue that nobody could know of."""
+        return self._deliveries[0].is_between(queue)
+
+    @property
+    def kept_s(self) -> float:
+        """For how many seconds one call has kept each of the threads that take the messages of the queue."""
+        return self._deliveries[0].kept_s
+
+    def has_waiting(self, queues: Iterable[ConcurrentQueue]) -> bool:
+        """Tell whether these queues have messages that could begin if a thread were free."""
+        return any(queue.grant.has_more for queue in queues)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rmqclient.backend.group_protocols import Grant, RunningSlot
+from rmqclient.backend.lending import left_to
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.turns import Turns
@@ -27,33 +29,54 @@ class Acknowledger:
         self._turns = turns
         self._counters = counters
 
-    def acknowledge(self, queue: ProcessQueue, message: ReceivedMessage) -> bool:
-        """Acknowledge one message. False when the queue has gone to another member."""
-        return self._finish(queue, [message], lambda: queue.grant.acknowledge(message))
+    def acknowledge(self, queue: ProcessQueue, message: ReceivedMessage, running: RunningSlot | None = None) -> bool:
+        """Acknowledge one message. False when the queue has gone to another member, which did not leave it to us.
 
-    def acknowledge_all(self, queue: ProcessQueue, messages: list[ReceivedMessage]) -> bool:
-        """Acknowledge the messages of one call under one lock. False when the queue has gone to another member."""
+        ``running`` is the slot of the call that has ended; None for a message that was not begun.
+        """
+        return self._finish(queue, [message], lambda grant: grant.acknowledge(message), running)
+
+    def acknowledge_all(
+        self, queue: ProcessQueue, messages: list[ReceivedMessage], running: RunningSlot | None = None
+    ) -> bool:
+        """Acknowledge the messages of one call under one lock, as :meth:`acknowledge`."""
         if len(messages) == 1:
-            return self.acknowledge(queue, messages[0])
-        grant = queue.grant
-        return self._finish(queue, messages, lambda: grant.acknowledge_offsets(grant.finish(messages)))
+            return self.acknowledge(queue, messages[0], running)
+        return self._finish(queue, messages, lambda grant: grant.acknowledge_offsets(grant.finish(messages)), running)
 
-    def give_back(self, queue: ProcessQueue, messages: list[ReceivedMessage], *, dead_lettered: bool) -> bool:
+    def give_back(
+        self,
+        queue: ProcessQueue,
+        messages: list[ReceivedMessage],
+        running: RunningSlot | None = None,
+        *,
+        dead_lettered: bool,
+    ) -> bool:
         """Acknowledge messages that are stored for their next attempt, or as dead letters; as the others."""
-        grant = queue.grant
-        return self._finish(
-            queue, messages, lambda: grant.give_back(grant.finish(messages), dead_lettered=dead_lettered)
-        )
 
-    def _finish(self, queue: ProcessQueue, messages: list[ReceivedMessage], finish: Callable[[], bool]) -> bool:
-        """Call ``finish`` until the mutex of the queue is free."""
+        def finish(grant: Grant) -> bool:
+            return grant.give_back(grant.finish(messages), dead_lettered=dead_lettered)
+
+        return self._finish(queue, messages, finish, running)
+
+    def _finish(
+        self,
+        queue: ProcessQueue,
+        messages: list[ReceivedMessage],
+        finish: Callable[[Grant], bool],
+        running: RunningSlot | None,
+    ) -> bool:
+        """Finish by the grant of the queue, else by what is left to the call, until the mutex of the queue is free."""
         while True:
             try:
-                return finish()
+                if finish(queue.grant):
+                    return True
+                left = None if running is None else left_to(running, queue.grant)
+                return left is not None and finish(left)
             except StoreBusy as error:
                 first, last = messages[0].queue_offset, messages[-1].queue_offset
                 _log.warning("acknowledging message %d to %d of %s: %s", first, last, queue.queue, error)
-                if self._turns.stopping or queue.revoked:
+                if self._turns.stopping or (queue.revoked and queue.grant.valid):
                     return False
 
     def refused(self, queue: ProcessQueue) -> None:

@@ -118,12 +118,13 @@ class Calls:
             self._seen, self._seen_at = self.begun, now
         return self._seen_at if self.running else 0
 
-    def is_kept(self, duration_s: float) -> bool:
-        """Tell whether one call has kept this thread for so long, as far as calls of this method have seen."""
+    @property
+    def kept_s(self) -> float:
+        """For how many seconds one call has kept this thread, as far as looks at this have seen."""
         now = time.monotonic()
         if self.begun != self._begun_at_look or not self.running:
             self._begun_at_look, self._looked_at = self.begun, now
-        return now - self._looked_at >= duration_s
+        return now - self._looked_at
 
     def relieve(self) -> ReceivedMessage | None:
         """Take one unfinished message away from this thread; None when there is none, or its queue was lost."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from rmqclient.backend.backend import Backend
@@ -114,6 +114,7 @@ class Delivery(ABC, Generic[Queue]):
         for calls, slot in zip(self._calls, self._membership.claim(len(self._calls)), strict=True):
             calls.running_slot = slot
             calls.current = Current(self._handler.group, self._steps_factory)
+            calls.current.running = calls.running_slot
         for thread in self._threads:
             thread.start()
 
@@ -173,6 +174,19 @@ class Delivery(ABC, Generic[Queue]):
     def is_handling(self, queue: Queue) -> bool:
         """Tell whether a handler runs, or is about to run, with a message of this queue."""
         return queue.running > 0
+
+    def is_between(self, queue: Queue) -> bool:
+        """Tell whether a thread may be about to begin a message of a revoked queue that nobody could know of."""
+        return any(calls.running and queue.grant.is_between(calls.running_slot) for calls in self._calls)
+
+    @property
+    def kept_s(self) -> float:
+        """For how many seconds every thread has been kept by one call, as far as looks at it have seen."""
+        return min(calls.kept_s for calls in self._calls)
+
+    def has_waiting(self, queues: Iterable[Queue]) -> bool:
+        """Tell whether these queues have messages that could begin if a thread were free."""
+        return any(queue.grant.has_more for queue in queues)
 
     def longest_running_since(self, now: int) -> int:
         """Return since when the handler call that runs longest has been seen running, 0 when no call runs.

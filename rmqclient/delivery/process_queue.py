@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from rmqclient.backend.group_protocols import Death, Grant
+from rmqclient.backend.group_protocols import Death, Grant, Lent
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.handler import Batch
 from rmqclient.message import ReceivedMessage
@@ -83,6 +83,8 @@ class ProcessQueue:
         """How many messages come in one call, and how long they wait for each other; None for one message."""
         self.deaths = dict(deaths or {})
         """By queue offset, the deaths of processes that handled a message before this grant, the last one last."""
+        self.lent: Lent | None = None
+        """Messages that ran in members that had the queue before; only in a queue without an order."""
         self.is_retry = self.queue.topic.startswith(RETRY_PREFIX)
         """Whether it is the queue of a retry topic, which holds messages of all topics of the group."""
         self.is_mixed = self.is_retry or bool(self.deaths)
@@ -162,7 +164,7 @@ class ProcessQueue:
                 self._messages += len(batch)
                 self._bytes += sum([message.size for message in batch])
             self.is_mixed = self.is_mixed or self.grant.has_unopened
-            if self.deaths:
+            if self.deaths or self.lent is not None:
                 return self.redelivered(batch)
         elif self._spans_too_far():
             self._block(FlowControl.SPAN, self._config.flow_control_ms)
@@ -173,6 +175,14 @@ class ProcessQueue:
     def redelivered(self, batch: list[ReceivedMessage]) -> list[ReceivedMessage]:
         """Return a batch whose messages count the deaths of the processes that handled them as attempts."""
         return [self.with_deaths(message) for message in batch]
+
+    def pass_over(self, lent: Lent | None) -> None:
+        """Do not deliver messages that run in members that had the queue before. A queue with an order has none."""
+
+    def look_at_lent(self, deaths: Callable[[], Mapping[int, Sequence[Death]]]) -> bool:
+        """Deliver those of them that run nowhere any more; tell whether there are any."""
+        del deaths
+        return False
 
     def with_deaths(self, message: ReceivedMessage) -> ReceivedMessage:
         """Return the message with its true attempt; the same object when no process died with it."""

@@ -7,7 +7,8 @@ follows a call that failed (``failed``).
 a call                                    then
 ========================================  ==================================================================
 returns, and the messages are still ours  they are acknowledged, and the next call begins
-returns, and the queue was lost           nothing more of ``work`` runs here
+returns, and the queue was lost           they are acknowledged if its next owner has left them to this call, and
+                                          nothing more of ``work`` runs here
 raises                                    ``failed`` returns a :class:`Hold` or a :class:`Disposition`
 must not begin                            ``begin`` returns one
 ========================================  ==================================================================
@@ -86,7 +87,7 @@ class Runner:
         begun, unhandled = calls.begun, 0
         hold: Hold | None = None
         calls.running = 1
-        calls.running_slot.serve(queue.grant.group_queue)
+        calls.running_slot.serve(queue.grant.group_queue, queue.grant.epoch)
         current.grant = queue.grant
         for given in work:  # without an order, half a microsecond is all that a message costs: no call too many
             if turns.stopping or queue.revoked:
@@ -106,8 +107,8 @@ class Runner:
                     try:
                         taken = acknowledge(given)
                     except StoreBusy:
-                        taken = self._acknowledger.acknowledge_all(queue, _listed(given))
-                    if taken:
+                        taken = False
+                    if taken or self._acknowledger.acknowledge_all(queue, _listed(given), calls.running_slot):
                         continue
                     self._acknowledger.refused(queue)
                     outcome = Disposition.LOST
@@ -137,13 +138,16 @@ class Runner:
         queue: Queue,
         message: ReceivedMessage,
         call: Callable[[ReceivedMessage], Awaitable[object]],
-        acknowledge: Callable[[Queue, ReceivedMessage], Awaitable[bool]],
+        acknowledge: Callable[[Calls, Queue, ReceivedMessage], Awaitable[bool]],
         failed: Callable[[Calls, Queue, ReceivedMessage, BaseException], Awaitable[None]],
     ) -> None:
         """Run one message of an ``async`` handler, in the coroutine that is its own."""
         calls.begun += 1
         calls.running = 1
-        calls.running_slot.serve(queue.grant.group_queue)
+        calls.running_slot.serve(queue.grant.group_queue, queue.grant.epoch)
+        if queue.revoked:  # while the loop was kept: another member may have the message
+            calls.rest()
+            return
         calls.running_slot.note(message)
         try:
             check_ran(await call(message))
@@ -152,7 +156,7 @@ class Runner:
             calls.leave_if_forked(error)
             await failed(calls, queue, message, error)
         else:
-            if await acknowledge(queue, message):
+            if await acknowledge(calls, queue, message):
                 calls.handled += 1
             else:
                 self._acknowledger.refused(queue)

@@ -45,7 +45,7 @@ class Relief:
     def take(self) -> Taken[Any] | None:
         """Return one such message; None if no thread is kept just now."""
         for calls in self._calls:
-            if calls.is_kept(_KEPT_S) and (message := calls.relieve()) is not None:
+            if calls.kept_s >= _KEPT_S and (message := calls.relieve()) is not None:
                 return calls.queue, [message]
         return None
 

@@ -7,7 +7,18 @@ from typing import cast
 
 from rmqclient.backend.group_protocols import Grant, Seat, Terms
 from rmqclient.names import group_and_member
-from rmqclient.store import Bell, Interrupted, Member, MemberInfo, MessageQueue, MessageStore, QueueGrant, Running
+from rmqclient.store import (
+    Bell,
+    Interrupted,
+    LentMessages,
+    Member,
+    MemberInfo,
+    MessageQueue,
+    MessageStore,
+    QueueGrant,
+    Running,
+    Strained,
+)
 
 
 class LocalMembers:
@@ -43,6 +54,7 @@ class LocalMembership:
         self._store = store
         self._member = member
         self._tags = terms.wanted.tag_set
+        self._lends = not terms.ordered
         self._lease_ms = terms.lease_ms
         self._table = member.table
         self._numbered: Sequence[MessageQueue] = ()
@@ -74,7 +86,7 @@ class LocalMembership:
     def grant(self, queue: MessageQueue) -> QueueGrant | None:
         """Become the owner of a queue and return its grant; None if it is not free."""
         slot = self._member.queue_slot(queue)
-        epoch = self._member.take(slot, self._lease_ms)
+        epoch = self._member.take(slot, self._lease_ms, lends=self._lends)
         return None if epoch is None else self._store.grants.grant(slot, epoch, self._tags)
 
     def renew(self, grant: Grant) -> bool:
@@ -84,6 +96,24 @@ class LocalMembership:
     def interrupted(self, grant: Grant) -> dict[int, list[Interrupted]]:
         """Return the deaths before this grant by the queue offset of their message, the oldest first."""
         return self._table.running.interrupted(self._member.queue_slot(grant.queue))
+
+    def lent(self, grant: Grant) -> LentMessages:
+        """Return the messages of a new grant that still run in members that had the queue before."""
+        return LentMessages(
+            self._table.running, self._member.queue_slot(grant.queue), cast("QueueGrant", grant), self._lease_ms
+        )
+
+    def strained(self) -> Strained:
+        """Return which of the :meth:`counted` members are busy, and which help them."""
+        return self._table.strained(self.group, self.topic, self._lease_ms)
+
+    def show_kept(self, *, busy: bool) -> None:
+        """Show that long calls keep all threads; ``busy`` if other members are to have the queues."""
+        self._member.show_kept(busy=busy)
+
+    def show_free(self) -> None:
+        """Show that a thread is free."""
+        self._member.show_free()
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""

@@ -33,7 +33,6 @@ from rmqclient.steps.values import Coding, coding_for, coding_of
 from rmqclient.store import clock
 
 if TYPE_CHECKING:
-    from rmqclient.backend.group_protocols import Grant
     from rmqclient.message import ReceivedMessage
 
 MOST_STEPS = 1_000
@@ -52,10 +51,12 @@ class Steps:
     the message are missing, and as a read of the store. If a later copy of the message is under way, the call ends.
     """
 
-    def __init__(self, journal: Journal, message: ReceivedMessage, grant: Grant, *, no_pause: str = "") -> None:
+    def __init__(
+        self, journal: Journal, message: ReceivedMessage, is_ours: Callable[[], bool], *, no_pause: str = ""
+    ) -> None:
         self.message = message
         self._journal = journal
-        self._grant = grant
+        self._is_ours = is_ours
         self._no_pause = no_pause
         self._id = id_of(message)
         self._is_copy = not message.properties.keys().isdisjoint(("RETRY_TOPIC", "REAL_TOPIC", COUNT))
@@ -243,7 +244,7 @@ class Steps:
 
     def _check_mine(self) -> None:
         """Raise Lost if another member has the queue now."""
-        if not self._grant.valid:
+        if not self._is_ours():
             raise self._ended(Lost("the queue has gone to another member", lambda: None))
 
     def _check_can_pause(self, what: str) -> None:

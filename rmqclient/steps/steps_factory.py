@@ -11,8 +11,9 @@ from rmqclient.steps.journal import Journal
 from rmqclient.steps.steps import Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqclient.backend.backend import Backend
-    from rmqclient.backend.group_protocols import Grant
     from rmqclient.handler import Handler
     from rmqclient.message import ReceivedMessage
     from rmqclient.steps.ends import MovedOn
@@ -30,9 +31,9 @@ class StepsFactory:
         self._backend = backend
         self._handler = handler
 
-    def steps(self, message: ReceivedMessage, grant: Grant) -> Steps:
+    def steps(self, message: ReceivedMessage, is_ours: Callable[[], bool]) -> Steps:
         """Return the steps of a message for one call. Raises HandlerError, NotOnCluster, and as :class:`Steps`."""
-        return Steps(self._journal, message, grant, no_pause=_ORDERED if self._handler.order is not None else "")
+        return Steps(self._journal, message, is_ours, no_pause=_ORDERED if self._handler.order is not None else "")
 
     def moved_on(self, message: ReceivedMessage, *, was_begun: bool) -> MovedOn | None:
         """Return the end of a call if a later copy of its message is under way, or None.

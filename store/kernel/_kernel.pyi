@@ -674,8 +674,8 @@ class Running:
     def __init__(self, shared: Mapping, at: int, handling_at: int = 0) -> None:
         """``handling_at`` is the byte of the handling slot to which times are added; 0 for none."""
 
-    def serve(self, group_queue: int) -> None:
-        """Note the slot of the group-queue table that the next messages belong to."""
+    def serve(self, group_queue: int, epoch: int) -> None:
+        """Note the slot of the group-queue table that the next messages belong to, and the epoch of their grant."""
 
     def begin(self, message: ReceivedMessage) -> None:
         """Note, before the handler runs, which message it gets; enter a context of its own, as :class:`CallContext`."""
@@ -709,6 +709,9 @@ class Running:
 
 def running_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
     """Return the numbers of the running slots that name a message of one group-queue slot."""
+
+def calls_in(shared: Mapping, table_at: int, count: int, group_queue: int) -> list[int]:
+    """Return the numbers of the running slots whose handler runs with a message of one group-queue slot."""
 
 @final
 class Route:
@@ -1004,7 +1007,22 @@ class QueueGrant:
         """Whether there is a message at :attr:`next_offset`."""
     @property
     def valid(self) -> bool:
-        """Whether nobody was granted the queue after this grant."""
+        """Whether nobody was granted the queue after this grant; of :meth:`lent_to`, whether the messages are lent."""
+
+    def lent_to(self, running: Running) -> QueueGrant:
+        """Return the grant by which a thread finishes the messages that it runs, when another member has the queue.
+
+        It acknowledges as long as the owner of the queue leaves them to this call, whatever the epoch is meanwhile.
+        """
+
+    def is_between(self, running: Running) -> bool:
+        """Whether a thread that serves this queue may be about to begin a message that its slot does not name yet."""
+
+    def is_finished(self, queue_offset: int) -> bool:
+        """Whether a message is acknowledged."""
+
+    def first_unfinished(self, queue_offset: int) -> int:
+        """Return how many messages at the head of a compressed batch are noted as finished."""
 
     @property
     def paused(self) -> bool:

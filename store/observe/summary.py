@@ -185,7 +185,7 @@ def _group(
         consumers=consumers,
         topics=tuple(sorted(topic for topic in topics if not topic.startswith(RETRY_PREFIX))),
         members=members,
-        spare=_spare(queues, consumers),
+        spare=_spare(queues, consumers, calls),
         lag=sum(each.lag for each in queues),
         waiting=waiting,
         calls=calls,
@@ -193,11 +193,17 @@ def _group(
     )
 
 
-def _spare(queues: tuple[GroupQueue, ...], consumers: tuple[MemberInfo, ...]) -> tuple[str, ...]:
-    """Return the members for which no queue is left. While queues move, or nobody tells, none is said to be spare."""
+def _spare(
+    queues: tuple[GroupQueue, ...], consumers: tuple[MemberInfo, ...], calls: tuple[Call, ...]
+) -> tuple[str, ...]:
+    """Return the members for which no queue is left. While queues move, or nobody tells, none is said to be spare.
+
+    Nor is one whose handler runs: others may have its queues until it ends.
+    """
     if any(each.owner is None for each in queues):
         return ()
     busy = {(each.owner.client_id, each.queue.topic) for each in queues if each.owner is not None}
+    busy |= {(call.member.client_id, call.member.topic) for call in calls}
     topics = {each.queue.topic for each in queues if not each.queue.topic.startswith(RETRY_PREFIX)}
     idle = {each.client_id for each in consumers if each.topic in topics and (each.client_id, each.topic) not in busy}
     return tuple(sorted(idle))

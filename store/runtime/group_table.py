@@ -436,11 +436,12 @@ class GroupTable:
         return slot
 
     def _forget_running(self, number: int) -> None:
-        """Let what died in handlers of the former group not count against the messages of the next one."""
+        """Let what ran in handlers of the former group mean nothing for the messages of the next one."""
         at, words = layout.RUNNING_SLOT.at, self._state.words
         for running in range(self._state.running_count):
             if words.load32(running_slot_at(running) + at["group_queue"]) == number:
                 words.store(running_slot_at(running) + at["attempt"], 0)
+                words.store(running_slot_at(running) + at["grant"], 0)
 
     def _fill(self, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
         slot = GroupQueueSlot(self._state, number)

@@ -8,6 +8,7 @@ inside the critical section that it would change.
 ==================  ==================================================================================
 a queue is free     when nobody owns it, its owner left or died, or its lease has run out, and no fence is around it
 a member is counted when its slot says so and its heartbeat is younger than the lease
+a member helps      when another one is busy, and no long calls have kept its own threads for two seconds
 ==================  ==================================================================================
 
 The slot of a dead member stays in use until another member finds its byte free. If each member probed the bytes of all
@@ -32,14 +33,17 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
-from rmqclient.store.runtime.rows import MemberInfo
+from rmqclient.store.runtime.rows import NOT_STRAINED, MemberInfo, Strained
 from rmqclient.store.runtime.running import RunningTable
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.runtime.slot_table import OwnedSlots, SlotTable
-from rmqclient.store.runtime.subscription import agree, fitted
+from rmqclient.store.runtime.subscription import REMOTE, agree, fitted
 
 _WATCHES_NS = 1_000_000_000
 """A member whose heartbeat is older may be stopped, and the one after it unwatched. Four beats by default."""
+
+_KEPT_NS = 2_000_000_000
+"""A member whose threads were all kept by long calls a shorter time ago has no room for the queues of a busy one."""
 
 
 class StoredQueues(Protocol):
@@ -167,6 +171,38 @@ class MemberTable:
             return seats
         return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
 
+    def strained(self, group: str, topic: str, lease_ms: int) -> Strained:
+        """Return which of the :meth:`counted` members are busy, and which can help them.
+
+        Nobody is busy in a group with members of other languages: these share queues without such words.
+        """
+        seats = self.counted(group, topic, lease_ms)
+        busy = self._column("busy")
+        if not any(busy[seat.slot] for seat in seats) or self._has_remote(group):
+            return NOT_STRAINED
+        kept, now = self._column("kept_at"), boottime()
+        helpers = [seat for seat in seats if not busy[seat.slot] and kept[seat.slot] < now - _KEPT_NS]
+        return Strained(
+            frozenset(seat.client_id for seat in seats if busy[seat.slot]), tuple(seat.client_id for seat in helpers)
+        )
+
+    def show_kept(self, slot: int, *, busy: bool) -> None:
+        """Show that long calls keep all threads of a member now; ``busy`` if other members are to have its queues."""
+        self._slots.store(slot, "kept_at", boottime())
+        self._show_busy(slot, int(busy))
+
+    def show_free(self, slot: int) -> None:
+        """Show that a thread of a member is free."""
+        self._show_busy(slot, 0)
+
+    def _show_busy(self, slot: int, busy: int) -> None:
+        if self._slots.load(slot, "busy") != busy:
+            self._slots.store(slot, "busy", busy)
+            self._state.signal_membership()
+
+    def _has_remote(self, group: str) -> bool:
+        return any(seat.group == group and seat.subscription.endswith(REMOTE) for seat in self._seats.values())
+
     def everybody(self, lease_ms: int) -> list[MemberInfo]:
         """Return the members of all groups for all topics, each as :meth:`counted`, in no order."""
         self._read_on()
@@ -211,6 +247,10 @@ class MemberTable:
             return None
         seat = self._read(number, incarnation)
         return None if seat is None else self._info(seat)
+
+    def pid_in(self, slot: int) -> int:
+        """Return the process whose member has, or had last, a slot."""
+        return self._slots.load(slot, "pid")
 
     def _info(self, seat: MemberInfo) -> MemberInfo:
         return seat._replace(heartbeat_age_ms=(boottime() - self._slots.load(seat.slot, "heartbeat")) / 1e6)
@@ -287,6 +327,8 @@ class MemberTable:
         slots.store(slot, "wake_slot", slot if self._wake_slot is None else self._wake_slot)
         slots.store(slot, "subscription_hash", java_hash(subscription) & 0xFFFF_FFFF)
         slots.store(slot, "heartbeat", boottime())
+        slots.store(slot, "kept_at", 0)
+        slots.store(slot, "busy", 0)
         slots.store(slot, "incarnation", incarnation + 1)
         return incarnation + 1
 
@@ -325,13 +367,18 @@ class Member:
         """Return the group's slot of a queue; a new group starts at the oldest message."""
         return self.table.group_queue(self.group, queue)
 
-    def take(self, slot: GroupQueueSlot, lease_ms: int) -> int | None:
-        """Become the owner of a queue; return the epoch of the grant, None when the queue is not free."""
+    def take(self, slot: GroupQueueSlot, lease_ms: int, *, lends: bool = False) -> int | None:
+        """Become the owner of a queue; return the epoch of the grant, None when the queue is not free.
+
+        ``lends`` leaves the messages that run in other members to them: see :mod:`rmqclient.store.runtime.running`.
+        """
         with slot.locked(self.table.lock_timeout_ms):
             if not self._is_free(slot):
                 return None
             epoch = slot.load("epoch") + 1
             stays_fenced = slot.is_fenced_for(self.client_id)  # its client trusts a lock that it has of a dead owner
+            if lends:
+                self.table.running.lend(slot, epoch, lease_ms, self._loser(slot))
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)
@@ -347,6 +394,14 @@ class Member:
         """Make the consumers of these members look at once. All members are told of a join or a leave."""
         self.table.tell(seats)
 
+    def show_kept(self, *, busy: bool) -> None:
+        """Show that long calls keep all threads; ``busy`` if other members are to have the queues."""
+        self.table.show_kept(self.slot, busy=busy)
+
+    def show_free(self) -> None:
+        """Show that a thread is free."""
+        self.table.show_free(self.slot)
+
     def retire(self) -> None:
         """Be counted no more, and keep the slot and what it owns. Retiring twice does nothing."""
         self.table.retire(self.slot)
@@ -354,6 +409,11 @@ class Member:
     def leave(self) -> None:
         """End the membership; queues must be released before."""
         self.table.leave(self.slot)
+
+    def _loser(self, slot: GroupQueueSlot) -> int:
+        """Return the process that owns a queue which it has not released; 0 when nobody owns it."""
+        owner = slot.load("owner")
+        return self.table.pid_in(owner - 1) if 0 < owner <= layout.MEMBER_SLOTS else 0
 
     def _is_free(self, slot: GroupQueueSlot) -> bool:
         owner = slot.load("owner")

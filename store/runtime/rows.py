@@ -32,6 +32,17 @@ class MemberInfo(NamedTuple):
         return self.slot + 1, self.incarnation
 
 
+class Strained(NamedTuple):
+    """Members of one topic, by client id, whose threads are all kept by long calls while messages wait."""
+
+    busy: frozenset[str]
+    helpers: tuple[str, ...]
+    """Members that can have the queues of the busy ones meanwhile, sorted; empty if nobody is busy."""
+
+
+NOT_STRAINED = Strained(frozenset(), ())
+
+
 class WorkerState(enum.IntEnum):
     """Alive is not ready: a worker is ready when its handlers have joined their groups."""
 

@@ -12,6 +12,12 @@ a message is interrupted      when a slot of a dead member names it, and it is n
 A handler that keeps the order of its queues counts attempts in the group-queue, so its slots have none, and a death
 leaves nothing here. A supervisor that ends the process for the time limit writes the attempt, for the cause of death.
 
+A call may go on when its queue goes to another member, if no order is kept. Under the mutex of the queue, the new owner
+writes its epoch into the slots of living members that run messages of it: they are *lent*. It does not deliver them.
+The call's own acknowledgement has an old epoch and is refused, but the thread asks again by its slot, and is accepted
+if the slot has the present epoch. The owner takes back what is not running any more, or runs in a process that is dead
+or has been silent for the lease: it clears the slot's epoch under the mutex, and delivers what is not acknowledged.
+
 Nobody clears the slot of a dead member, so a reader that dies loses nothing; the slot stays taken until its message is
 finished. When several messages ran side by side, all of them are interrupted, because nobody knows which one killed the
 process.
@@ -20,14 +26,15 @@ process.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import Running, running_in
+from rmqclient.store.kernel._kernel import Running, calls_in, running_in
 from rmqclient.store.runtime import handling_table
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import SharedState
@@ -54,11 +61,53 @@ _MOST_DEATHS = 16
 """Deaths of one message that keep a slot each. A message of a handler in order may have any number of them."""
 
 
-class RunningTable:
-    """The running table, as the members of one process use it.
+class Granted(Protocol):
+    """A grant of a queue: a :class:`rmqclient.store.QueueGrant`."""
 
-    ``is_alive(member slot, incarnation)`` tells whether the process of a member runs.
-    """
+    epoch: int
+
+    def is_finished(self, queue_offset: int) -> bool:
+        """Whether a message is acknowledged."""
+
+    def first_unfinished(self, queue_offset: int) -> int:
+        """Return how many messages at the head of a compressed batch are noted as finished."""
+
+
+class LentMessages:
+    """Messages of a granted queue whose handlers still run in members that had the queue before. For one thread."""
+
+    def __init__(self, table: RunningTable, slot: GroupQueueSlot, grant: Granted, lease_ms: int) -> None:
+        self._table = table
+        self._slot = slot
+        self._epoch = grant.epoch
+        self._lease_ms = lease_ms
+        self._numbers: Collection[int] = table.lent(slot, grant.epoch)
+        self.is_finished = grant.is_finished
+        """Tells whether the message at a queue offset is acknowledged."""
+        self.first_unfinished = grant.first_unfinished
+        """Returns how many messages at the head of the compressed batch at a queue offset are noted as finished."""
+
+    def look(self) -> frozenset[int]:
+        """Take back what does not run any more, or runs where nobody beats; return the other queue offsets.
+
+        Raises StoreBusy.
+        """
+        table, term = self._table, (self._slot, self._epoch, self._lease_ms)
+        ended = [number for number in self._numbers if not table.is_lent(number, *term)]
+        if ended:
+            with self._slot.locked(table.lock_timeout_ms):
+                for number in ended:
+                    table.take_back(number, self._slot, self._epoch)
+            self._numbers = [number for number in self._numbers if number not in ended]
+        return self.offsets()
+
+    def offsets(self) -> frozenset[int]:
+        """Return the queue offsets that were not taken back and are not acknowledged."""
+        return frozenset(offset for number in self._numbers for offset in self._table.unfinished(number, self._slot))
+
+
+class RunningTable:
+    """The running table, as the members of one process use it."""
 
     def __init__(
         self,
@@ -70,7 +119,7 @@ class RunningTable:
         self._root = root
         self._state = state
         self._members = members
-        self._lock_timeout_ms = lock_timeout_ms
+        self.lock_timeout_ms = lock_timeout_ms
         self._slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
 
     def claim(self, member: int, incarnation: int, count: int, handler: tuple[str, str] | None = None) -> list[Running]:
@@ -79,7 +128,7 @@ class RunningTable:
         ``handler`` is the group and the topic whose times the threads count; without it, nobody keeps the times.
         """
         state = self._state
-        with state.locked(state.table_mutex, self._lock_timeout_ms):
+        with state.locked(state.table_mutex, self.lock_timeout_ms):
             numbers = self._free(count)
             for number in numbers:
                 self._fill(number, member, incarnation)
@@ -115,11 +164,49 @@ class RunningTable:
     def _forget(self, numbers: list[int]) -> None:
         """Let slots of dead members tell of no death."""
         if numbers:
-            with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):  # nobody claims one meanwhile
+            with self._state.locked(self._state.table_mutex, self.lock_timeout_ms):  # nobody claims one meanwhile
                 for number in numbers:
                     fields = self._slots.read(number)
                     if not self._lives(fields["member"], fields["incarnation"]):
                         self._slots.store(number, "attempt", 0)
+
+    def lend(self, slot: GroupQueueSlot, epoch: int, lease_ms: int, loser: int) -> None:
+        """Leave to living members the messages of a queue that they run, under the epoch of its next grant.
+
+        Only calls of the present epoch are lent, or those that a member lent which died before it had the queue.
+        ``loser`` is the process that lost the queue without releasing it, and may begin more of its messages; 0 for
+        none. The caller holds the mutex.
+        """
+        state, word, next_word = self._state, _word_of(slot, epoch - 1), _word_of(slot, epoch)
+        for number in calls_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number):
+            fields = self._slots.read(number)
+            is_lent = fields["pid"] != loser and self._beats(fields, lease_ms)
+            state.words.replace(self._slots.at(number, "grant"), *((word, next_word) if is_lent else (next_word, 0)))
+
+    def lent(self, slot: GroupQueueSlot, epoch: int) -> list[int]:
+        """Return the slots that have the epoch of a grant; at its begin, those that were lent to others."""
+        state, word = self._state, _word_of(slot, epoch)
+        numbers = calls_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number)
+        return [number for number in numbers if self._slots.load(number, "grant") == word]
+
+    def is_lent(self, number: int, slot: GroupQueueSlot, epoch: int, lease_ms: int) -> bool:
+        """Tell whether a slot runs messages that were lent under an epoch, in a process that lives and beats."""
+        fields = self._slots.read(number)
+        return fields["grant"] == _word_of(slot, epoch) and fields["began"] > 0 and self._beats(fields, lease_ms)
+
+    def take_back(self, number: int, slot: GroupQueueSlot, epoch: int) -> None:
+        """End the lending of a slot: its thread cannot acknowledge any more. The caller holds the mutex."""
+        self._state.words.replace(self._slots.at(number, "grant"), _word_of(slot, epoch), 0)
+
+    def unfinished(self, number: int, slot: GroupQueueSlot) -> list[int]:
+        """Return the queue offsets that a slot names, and that are not acknowledged."""
+        return slot.unfinished(self._slots.load(number, "queue_offset"), self._slots.load(number, "last_offset"))
+
+    def _beats(self, fields: Mapping[str, int], lease_ms: int) -> bool:
+        """Tell whether the member of a slot lives, and was heard within the lease."""
+        if not self._lives(fields["member"], fields["incarnation"]):
+            return False
+        return self._members.load(fields["member"] - 1, "heartbeat") >= boottime() - lease_ms * 1_000_000
 
     def _lives(self, member: int, incarnation: int) -> bool:
         return 0 < member <= layout.MEMBER_SLOTS and self._members.is_alive(member - 1, incarnation)
@@ -167,9 +254,19 @@ class RunningTable:
         self._slots.store(number, "attempt", 0)
         self._slots.store(number, "began", 0)
         self._slots.store(number, "overdue_at", 0)
+        self._slots.store(number, "grant", 0)
         self._slots.store(number, "incarnation", incarnation)
         self._slots.store(number, "pid", os.getpid())
         self._slots.store(number, "member", member + 1)
+
+
+def _word_of(slot: GroupQueueSlot, epoch: int) -> int:
+    """Return what the kernel's grant_word returns: one grant of one queue."""
+    return slot.number << _QUEUE_AT | epoch & (1 << _QUEUE_AT) - 1
+
+
+_QUEUE_AT = 48
+"""The bit of ``grant`` from which on it has the number of the group-queue."""
 
 
 def mark_overdue(state: SharedState, pid: int, limit_s: float) -> None:

@@ -14,7 +14,7 @@ from rmqclient.backend.protocols import Span
 from rmqclient.errors import ClientIdInUse, SubscriptionMismatch
 from rmqclient.filters import MessageFilter
 from rmqclient.message import ReceivedMessage
-from rmqclient.store import CallContext, MemberInfo, MessageQueue
+from rmqclient.store import NOT_STRAINED, CallContext, MemberInfo, MessageQueue, Strained
 from rmqclient.store.observe.observation import GroupQueue
 from tests.backend.memory_log import MemoryArrivalBell, MemoryLog
 
@@ -176,6 +176,18 @@ class MemoryMembership:
         del grant  # messages die with this process
         return {}
 
+    def lent(self, grant: object) -> None:
+        """Return None: messages that run run a second time."""
+
+    def strained(self) -> Strained:
+        return NOT_STRAINED
+
+    def show_kept(self, *, busy: bool) -> None:
+        pass
+
+    def show_free(self) -> None:
+        pass
+
     def tell(self, seats: Iterable[Seat]) -> None:
         for seat in cast("Iterable[MemberInfo]", seats):
             self._groups.consumers[seat.wake_slot].ring()
@@ -197,7 +209,7 @@ class MemoryRunningSlot:
     def __init__(self) -> None:
         self._context = CallContext()
 
-    def serve(self, group_queue: int) -> None:
+    def serve(self, group_queue: int, epoch: int) -> None:
         pass
 
     def begin(self, message: ReceivedMessage) -> None:
@@ -327,6 +339,12 @@ class MemoryGrant:
 
     def count_failed(self, attempts: int) -> None:
         pass
+
+    def lent_to(self, running: object) -> None:
+        pass
+
+    def is_between(self, _running: object) -> bool:
+        return False
 
     def _end(self, span: int) -> int:
         return min(self.max_offset, self._progress.committed_offset + span)

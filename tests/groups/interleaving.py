@@ -138,6 +138,16 @@ class Process:
     def is_handling(self, _queue: ProcessQueue) -> bool:
         return self.run.random.random() < 0.5
 
+    def is_between(self, _queue: ProcessQueue) -> bool:
+        return False
+
+    @property
+    def kept_s(self) -> float:
+        return 0.0
+
+    def has_waiting(self, _queues: object) -> bool:
+        return False
+
     @property
     def held(self) -> dict[MessageQueue, ProcessQueue]:
         return {} if self.rebalancer is None else self.rebalancer._held
@@ -171,9 +181,9 @@ class Process:
     def _watch(self, membership: LocalMembership) -> None:
         take, grant = membership._member.take, membership.grant
 
-        def watched_take(slot: GroupQueueSlot, lease_ms: int) -> int | None:
+        def watched_take(slot: GroupQueueSlot, lease_ms: int, *, lends: bool = False) -> int | None:
             until = self.run.clock.now_ns + lease_ms * 10**6
-            epoch = take(slot, lease_ms)
+            epoch = take(slot, lease_ms, lends=lends)
             if epoch is not None:
                 self.run.check_grant(self, self.store.topics.queue(slot.queue_slot), epoch)
                 self.leases[self.store.topics.queue(slot.queue_slot)] = until

@@ -193,6 +193,15 @@ class ClusterGrant:
         del dead_lettered
         return self.acknowledge_offsets(offsets)
 
+    def lent_to(self, running: object) -> None:
+        """Return None: the next owner of the queue gets its running messages a second time."""
+        del running
+
+    def is_between(self, running: object) -> bool:
+        """Return False: nobody asks what runs when the queue is released."""
+        del running
+        return False
+
     def count_failed(self, attempts: int) -> None:
         """Do nothing: a cluster does not share counters."""
 

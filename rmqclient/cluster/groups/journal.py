@@ -77,8 +77,9 @@ class JournalSlot:
         self._context = CallContext()
         self.rest()
 
-    def serve(self, group_queue: int) -> None:
+    def serve(self, group_queue: int, epoch: int) -> None:
         """Set the queue of the next messages, by its number."""
+        del epoch  # no other member inherits what runs here
         self.serve_queue(*self._journal.queue_of(group_queue))
 
     def serve_queue(self, group: str, queue: MessageQueue) -> None:

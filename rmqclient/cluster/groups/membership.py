@@ -26,7 +26,7 @@ from rmqclient.cluster.groups.timer_thread import TimerThread
 from rmqclient.errors import QueueError
 from rmqclient.filters import MessageFilter
 from rmqclient.remoting.bodies import Subscription
-from rmqclient.store import MessageQueue, boottime
+from rmqclient.store import NOT_STRAINED, MessageQueue, Strained, boottime
 from rmqclient.store.threads.logs import Log
 
 _COURTESY_S = 10.0
@@ -227,6 +227,19 @@ class ClusterMembership:
     def interrupted(self, grant: Grant) -> Mapping[int, Sequence[Death]]:
         """Return the deaths of processes of this host before this grant, by the queue offset of their message."""
         return self._journal.deaths(self.group, grant.queue, grant.committed_offset)
+
+    def lent(self, grant: Grant) -> None:
+        """Return None: a broker does not know what runs in a member."""
+
+    def strained(self) -> Strained:
+        """Return that nobody is busy: a broker does not know it."""
+        return NOT_STRAINED
+
+    def show_kept(self, *, busy: bool) -> None:
+        """Do nothing: a broker has no place for it."""
+
+    def show_free(self) -> None:
+        """Do nothing, as :meth:`show_kept`."""
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Do nothing: members that wait for a queue poll its broker."""

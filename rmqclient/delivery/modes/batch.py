@@ -111,7 +111,7 @@ class BatchDelivery(ConcurrentDelivery):
     def _acknowledge(
         self, calls: Calls, queue: ConcurrentQueue, undecoded: Errors, batch: list[ReceivedMessage]
     ) -> bool:
-        taken = not batch or self._acknowledger.acknowledge_all(queue, batch)
+        taken = not batch or self._acknowledger.acknowledge_all(queue, batch, calls.running_slot)
         if undecoded:
             self._send_back(calls, queue, undecoded)
         return taken

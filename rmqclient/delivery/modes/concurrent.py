@@ -14,7 +14,8 @@ only until an idle thread notices it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import length_hint
 
 from rmqclient.delivery.calls import Calls
 from rmqclient.delivery.delivery import Delivery, Parts
@@ -61,6 +62,14 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     def hand(self, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
         """Deliver this message, which another delivery has taken from the group's retry topic."""
         self._turns.hand(queue, message)
+
+    def is_between(self, queue: ConcurrentQueue) -> bool:
+        """Tell that of the threads of all handlers that a queue of the retry topic is for, too."""
+        return any(super(ConcurrentDelivery, each).is_between(queue) for each in self.siblings.values() or (self,))
+
+    def has_waiting(self, queues: Iterable[ConcurrentQueue]) -> bool:
+        """Tell whether messages could begin if a thread were free, those that a thread has taken included."""
+        return super().has_waiting(queues) or any(length_hint(calls.unfinished) for calls in self._calls)
 
     def _relief(self) -> Relief | None:
         return Relief(self._calls)
@@ -126,7 +135,8 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     ) -> Disposition:
         """Send back the messages of one call, each with its own error."""
         calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
-        calls.kept += [message for message, error in errors if not self.send_back.failed(queue, message, error)]
+        slot = calls.running_slot
+        calls.kept += [message for message, error in errors if not self.send_back.failed(queue, message, error, slot)]
         return Disposition.SENT_BACK
 
     def _account(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import queue as queues
 import threading
+from collections.abc import Iterable
 
 from rmqclient.calling.current import Current
 from rmqclient.delivery.calls import Calls
@@ -44,6 +45,12 @@ class CoroutineDelivery(ConcurrentDelivery):
 
     def _make_threads(self) -> list[threading.Thread]:
         return [GuardedThread(target=self._take_all, name=f"rmq-{self._handler.group}-takes")]
+
+    def has_waiting(self, queues: Iterable[ConcurrentQueue]) -> bool:
+        """Tell whether messages could begin if a coroutine were free, those that were taken included."""
+        return super().has_waiting(queues) or any(
+            queue.in_flight - len(queue.held_back()) > queue.running for queue in queues
+        )
 
     def _relief(self) -> None:
         return None  # a message that was taken waits for any coroutine to end
@@ -106,7 +113,7 @@ class CoroutineDelivery(ConcurrentDelivery):
 
     async def _run_one(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
         current = Current(self._handler.group, self._steps_factory)
-        current.grant, current.given = queue.grant, message
+        current.grant, current.given, current.running = queue.grant, message, calls.running_slot
         current.enter()
         await self._runner.run_one(calls, queue, message, self._call, self._is_acknowledged, self._has_failed)
         self._account(calls, queue, [message])
@@ -121,8 +128,10 @@ class CoroutineDelivery(ConcurrentDelivery):
         else:
             await asyncio.to_thread(self._failed, calls, queue, [message], end)
 
-    async def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
+    async def _is_acknowledged(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> bool:
         try:
-            return queue.grant.acknowledge(message)
+            if queue.grant.acknowledge(message):
+                return True
         except StoreBusy:
-            return await asyncio.to_thread(self._acknowledger.acknowledge, queue, message)
+            pass
+        return await asyncio.to_thread(self._acknowledger.acknowledge_all, queue, [message], calls.running_slot)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from rmqclient.backend.group_protocols import RunningSlot
+from rmqclient.backend.lending import left_to
 from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Counters
@@ -71,10 +73,19 @@ class SendBack:
         self._counters = counters
         self._steps_factory = steps_factory
 
-    def failed(self, queue: ConcurrentQueue, message: ReceivedMessage, error: BaseException) -> bool:
-        """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place."""
+    def failed(
+        self,
+        queue: ConcurrentQueue,
+        message: ReceivedMessage,
+        error: BaseException,
+        running: RunningSlot | None = None,
+    ) -> bool:
+        """Send back a message whose handler raised. False when it cannot be stored: it is tried again in place.
+
+        ``running`` is the slot of the call; None for a message that was not begun.
+        """
         if is_a(error, StepsEnd):
-            return self._ended(queue, message, error)
+            return self._ended(queue, message, error, running)
         queue.grant.count_failed(1)
         failure = Failure.raised(error, message.delivery_attempt, self._failures.client_id)
         deaths = [Failure.died(each, message) for each in queue.deaths.get(message.queue_offset, ())]
@@ -84,13 +95,15 @@ class SendBack:
             message.queue_offset, failure.error, failure.text,
             exc_info=error if message.delivery_attempt == 1 else None, extra=fields_of(message, self._group),
         )  # fmt: skip
-        if not self._is_stored(queue, message, failure, *deaths):
+        if not self._is_stored(queue, message, failure, *deaths, running=running):
             queue.retry_later(message.redelivered())
             return False
         self._counters.add(failed=1)
         return True
 
-    def _ended(self, queue: ConcurrentQueue, message: ReceivedMessage, end: StepsEnd) -> bool:
+    def _ended(
+        self, queue: ConcurrentQueue, message: ReceivedMessage, end: StepsEnd, running: RunningSlot | None
+    ) -> bool:
         """Give back a message that goes on later, or elsewhere. False when that cannot be stored."""
         if not isinstance(end, Lost):
             try:
@@ -103,7 +116,7 @@ class SendBack:
                 )  # fmt: skip
                 queue.retry_later(message.redelivered(message.delivery_attempt))
                 return False
-        if isinstance(end, Lost) or not self._acknowledger.give_back(queue, [message], dead_lettered=False):
+        if isinstance(end, Lost) or not self._acknowledger.give_back(queue, [message], running, dead_lettered=False):
             self._acknowledger.refused(queue)
         return True
 
@@ -161,15 +174,17 @@ class SendBack:
         failure: Failure,
         *earlier: Failure,
         is_counted: bool = True,
+        running: RunningSlot | None = None,
     ) -> bool:
         """Store a message for its retry or as a dead letter, then acknowledge it. False when it cannot be stored.
 
         A failure that is not counted yet is counted in between: what failed is never less than the dead letters.
 
-        Nothing is stored when the queue has gone to another member: that one has the message, and would handle a copy
-        beside it (RocketMQ: ConsumeMessageConcurrentlyService leaves out the results of a dropped process queue).
+        Nothing is stored when the queue has gone to another member that did not leave the message to the call: that one
+        has the message, and would handle a copy beside it (RocketMQ: ConsumeMessageConcurrentlyService leaves out the
+        results of a dropped process queue).
         """
-        if not queue.grant.valid:
+        if not queue.grant.valid and (running is None or left_to(running, queue.grant) is None):
             self._acknowledger.refused(queue)
             return True
         try:
@@ -188,7 +203,7 @@ class SendBack:
             )  # fmt: skip
         if not is_counted:
             queue.grant.count_failed(1)
-        if not self._is_acknowledged(queue, message, outcome):
+        if not self._is_acknowledged(queue, message, outcome, running):
             self._acknowledger.refused(queue)
         return True
 
@@ -213,7 +228,10 @@ class SendBack:
         steps.keep_late_signals(until_ms)
         return outcome
 
-    def _is_acknowledged(self, queue: ConcurrentQueue, message: ReceivedMessage, outcome: Outcome | None) -> bool:
+    def _is_acknowledged(
+        self, queue: ConcurrentQueue, message: ReceivedMessage, outcome: Outcome | None, running: RunningSlot | None
+    ) -> bool:
         if outcome is None:
-            return self._acknowledger.acknowledge(queue, message)
-        return self._acknowledger.give_back(queue, [message], dead_lettered=outcome is Outcome.DEAD_LETTER)
+            return self._acknowledger.acknowledge(queue, message, running)
+        is_dead = outcome is Outcome.DEAD_LETTER
+        return self._acknowledger.give_back(queue, [message], running, dead_lettered=is_dead)

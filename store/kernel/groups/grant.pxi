@@ -26,6 +26,7 @@ cdef class QueueGrant:
     cdef readonly uint64_t epoch
     cdef readonly uint64_t next_offset
     cdef int64_t timeout_ns
+    cdef Lending lending                # of what a call that goes on has left; ``running`` is NULL in every other grant
     cdef uint64_t taken                 # records of the present call of take, and their bytes
     cdef uint64_t taken_bytes
     cdef readonly uint64_t skipped      # messages that were finished because they are not wanted
@@ -77,7 +78,39 @@ cdef class QueueGrant:
 
     @property
     def valid(self):
+        return self.is_valid()
+
+    cdef bint is_valid(self) noexcept:
+        if self.lending.running != NULL:
+            return is_lent(self.slot, &self.lending)
         return load64(self.slot + G_EPOCH) == self.epoch
+
+    def lent_to(self, Running running not None):
+        cdef QueueGrant lent = QueueGrant.__new__(QueueGrant)
+        lent.shared = self.shared
+        lent.slot = self.slot
+        lent.queue_slot = self.queue_slot
+        lent.queue = self.queue
+        lent.queue_slot_number = self.queue_slot_number
+        lent.group_queue = self.group_queue
+        lent.epoch = self.epoch
+        lent.timeout_ns = self.timeout_ns
+        lent.lending.running = running.slot
+        lent.lending.member = running.member
+        lent.lending.incarnation = running.incarnation
+        lent.lending.group_queue = self.group_queue
+        return lent
+
+    def is_between(self, Running running not None):
+        if load32(running.slot + U_GROUP_QUEUE) != <uint32_t>self.group_queue:
+            return False
+        return running.began == 0 or is_finished(self.slot, load64(running.slot + U_QUEUE_OFFSET))
+
+    def is_finished(self, uint64_t offset):
+        return is_finished(self.slot, offset)
+
+    def first_unfinished(self, uint64_t offset):
+        return held_number(self.slot, offset)
 
     @property
     def paused(self):
@@ -134,8 +167,7 @@ cdef class QueueGrant:
             span = min(span, <uint64_t>ACK_WINDOW)  # an unwanted message is finished by its bit
         end = self._window_end(span)
         while offset < end and len(messages) < limit and offset < most:
-            # A bit is cleared when the committed offset is about to pass it, and advance_to says so before.
-            if is_acknowledged(self.slot, offset) or offset < load64(self.slot + G_ADVANCE_TO):
+            if is_finished(self.slot, offset):
                 offset += 1
                 continue
             outcome = self._next(&offset, span, messages)
@@ -258,7 +290,7 @@ cdef class QueueGrant:
         cdef uint64_t held = load64(self.slot + G_HELD_OFFSET)
         cdef Holding holding
         if held != 0 and held != offset + 1:
-            return load64(self.slot + G_EPOCH) == self.epoch
+            return self.is_valid()
         holding.epoch = self.epoch
         holding.offset = offset
         holding.rest = <const unsigned char *>PyByteArray_AS_STRING(rest) + 4
@@ -310,7 +342,15 @@ cdef class QueueGrant:
     cdef inline int _change(self, SlotSection section, void *what, str doing) except -1:
         """Run a section under the mutex of the group-queue; return its outcome. Raises StoreBusy."""
         cdef int outcome = 0
-        cdef int failure = under_mutex(self.slot, self.shared.me, section, what, self.timeout_ns, &outcome)
+        cdef int failure
+        cdef Lending lending
+        if self.lending.running != NULL:
+            lending = self.lending
+            lending.section = section
+            lending.what = <uint64_t *>what
+            section = lent_section
+            what = &lending
+        failure = under_mutex(self.slot, self.shared.me, section, what, self.timeout_ns, &outcome)
         if failure:
             self._raise_lock_failure(failure, doing)
         return outcome

@@ -2,6 +2,7 @@
 
 cdef enum:
     BOUNDS = HISTOGRAM_WORDS - 2
+    GRANT_QUEUE_AT = 48         # the bit of a running slot's ``grant`` from which on it names the group-queue
 
 cdef uint64_t BOUNDS_NS[BOUNDS]
 
@@ -30,6 +31,11 @@ cdef void add_histogram(unsigned char *at, Histogram *histogram) noexcept nogil:
         if histogram.words[number]:
             add64(at + number * 8, histogram.words[number])
             histogram.words[number] = 0
+
+
+cdef inline uint64_t grant_word(uint32_t group_queue, uint64_t epoch) noexcept nogil:
+    """One grant of one queue, in one word: a slot changes hands by one compare and swap."""
+    return <uint64_t>group_queue << GRANT_QUEUE_AT | epoch & ((<uint64_t>1 << GRANT_QUEUE_AT) - 1)
 
 
 @cython.final
@@ -102,8 +108,9 @@ cdef class Running:
         self.wall_ns = wall_clock_ms() * 1000000 - boottime_ns()
         self.context = CallContext()
 
-    def serve(self, uint32_t group_queue):
+    def serve(self, uint32_t group_queue, uint64_t epoch):
         store64(self.slot + U_ATTEMPT, 0)
+        store64(self.slot + U_GRANT, grant_word(group_queue, epoch))
         store32(self.slot + U_GROUP_QUEUE, group_queue)
 
     def begin(self, ReceivedMessage message not None):
@@ -192,7 +199,16 @@ cdef class Running:
         return load64(self.slot + U_MEMBER) == self.member and load64(self.slot + U_INCARNATION) == self.incarnation
 
 
+def calls_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, uint32_t group_queue):
+    return slots_with(shared, table_at, count, group_queue, U_BEGAN)
+
+
 def running_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, uint32_t group_queue):
+    return slots_with(shared, table_at, count, group_queue, U_ATTEMPT)
+
+
+cdef list slots_with(Mapping shared, Py_ssize_t table_at, Py_ssize_t count, uint32_t group_queue, Py_ssize_t word):
+    """The numbers of the slots of members that are at a group-queue, and whose word is not 0."""
     cdef Py_ssize_t number
     cdef const unsigned char *slot
     cdef list found = []
@@ -200,6 +216,6 @@ def running_in(Mapping shared not None, Py_ssize_t table_at, Py_ssize_t count, u
         raise ValueError(f"{count} running slots from byte {table_at} on are not inside {shared.size}")
     for number in range(count):
         slot = shared.address + table_at + number * RUNNING_SLOT_SIZE
-        if load64(slot + U_ATTEMPT) and load32(slot + U_GROUP_QUEUE) == group_queue and load64(slot + U_MEMBER):
+        if load64(slot + word) and load32(slot + U_GROUP_QUEUE) == group_queue and load64(slot + U_MEMBER):
             found.append(number)
     return found

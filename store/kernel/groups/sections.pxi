@@ -46,6 +46,15 @@ cdef struct Lease:
     int64_t until                   # ns on CLOCK_BOOTTIME; 0 gives the queue back
 
 
+cdef struct Lending:                # what a thread does for a call whose queue another member has got
+    unsigned char *running          # its slot, and whose it must be
+    uint64_t member
+    uint64_t incarnation
+    uint32_t group_queue
+    SlotSection section             # with ``what``, whose first word is the epoch
+    uint64_t *what
+
+
 cdef struct Position:               # where a client says that it stands
     uint64_t epoch
     uint64_t offset
@@ -152,6 +161,11 @@ cdef uint64_t bits_in_word(uint64_t *offset, uint64_t end) noexcept nogil:
 
 cdef bint is_acknowledged(const unsigned char *slot, uint64_t offset) noexcept nogil:
     return load64(word_of(slot, offset)) >> (offset % 64) & 1
+
+
+cdef bint is_finished(const unsigned char *slot, uint64_t offset) noexcept nogil:
+    # A bit is cleared when the committed offset is about to pass it, and advance_to says so before.
+    return is_acknowledged(slot, offset) or offset < load64(slot + G_ADVANCE_TO)
 
 
 cdef void settle_dead_advance(unsigned char *slot) noexcept nogil:
@@ -263,6 +277,22 @@ cdef int lease_section(unsigned char *slot, void *what) noexcept nogil:
     else:
         store64(slot + G_OWNER, 0)
     return 1
+
+
+cdef bint is_lent(const unsigned char *slot, const Lending *lending) noexcept nogil:
+    """Whether the owner of the queue leaves the messages of a call to the thread that runs it."""
+    return (load64(lending.running + U_GRANT) == grant_word(lending.group_queue, load64(slot + G_EPOCH))
+            and load64(lending.running + U_MEMBER) == lending.member
+            and load64(lending.running + U_INCARNATION) == lending.incarnation)
+
+
+cdef int lent_section(unsigned char *slot, void *what) noexcept nogil:
+    """Run another section under the present epoch, if the owner of the queue has left the messages to this call."""
+    cdef Lending *lending = <Lending *>what
+    if not is_lent(slot, lending):
+        return 0
+    lending.what[0] = load64(slot + G_EPOCH)
+    return lending.section(slot, lending.what)
 
 
 cdef int begin_section(unsigned char *slot, void *what) noexcept nogil:

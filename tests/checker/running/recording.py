@@ -67,6 +67,10 @@ class RecordedGrant:
             self._write(Kind.COMMIT if taken else Kind.REFUSED, at, offset)
         return taken
 
+    def lent_to(self, running: Any) -> RecordedGrant:
+        """Return the grant of a call that goes on, which writes down the same."""
+        return RecordedGrant(self._grant.lent_to(running), self._history, self._number, self._group)
+
     def renew(self, lease_ms: int) -> bool:
         """Renew the lease, and write down whether the queue was lost."""
         at = now()
@@ -108,13 +112,13 @@ def record_queues(plan: Plan, history: History, group: int) -> None:
         numbers[slot.queue_slot] = plan.queue_numbers[queue.topic, queue.queue_id]
         return slot
 
-    def recorded_take(self: Member, slot: GroupQueueSlot, *options: Any) -> Any:
+    def recorded_take(self: Member, slot: GroupQueueSlot, *options: Any, **more: Any) -> Any:
         at = now()
-        epoch = take(self, slot, *options)
+        epoch = take(self, slot, *options, **more)
         if epoch is not None:
             history.write(Kind.RENEW, at, epoch, queue=number_of(slot), group=group)
         return epoch
 
     Grants.grant = recorded_grant  # type: ignore[method-assign, assignment]
     Member.queue_slot = numbered_queue_slot  # type: ignore[method-assign]
-    Member.take = recorded_take  # type: ignore[method-assign, assignment]
+    Member.take = recorded_take  # type: ignore[method-assign]

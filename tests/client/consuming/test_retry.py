@@ -286,7 +286,7 @@ def test_a_queue_is_not_released_while_one_of_its_messages_is_sent_back(
         grant = store.grants.grant(slot, member.take(slot, 10_000) or 0, TagSet(()))
         (running,) = table.running.claim(member.slot, member.incarnation, 1)
         message = message.redelivered() if message else grant.take(1, 100)[0]
-        running.serve(slot.number)
+        running.serve(slot.number, grant.epoch)
         running.begin(message)
         grant.release()
         member.leave()

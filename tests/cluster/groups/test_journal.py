@@ -26,7 +26,7 @@ from rmqclient.store import MessageQueue
 
 journal = Journal(Path(sys.argv[1]), "killed@host", [("billing", MessageQueue("orders", 3, "broker-a"))].__getitem__)
 slot = journal.slot()
-slot.serve(0)
+slot.serve(0, 1)
 first, last, attempt = (int(word) for word in sys.argv[2:])
 messages = [
     SimpleNamespace(queue_offset=at, delivery_attempt=attempt, reconsume_times=0) for at in range(first, last + 1)
@@ -94,7 +94,7 @@ def test_a_dead_client_is_known_by_its_id_and_a_living_one_is_not_dead(directory
 
 
 def test_a_journal_that_is_closed_leaves_nothing(directory: Path, journal: Journal) -> None:
-    journal.slot().serve(0)
+    journal.slot().serve(0, 1)
     journal.close()
     assert not list(directory.iterdir())
 

@@ -23,9 +23,11 @@ from tests.support.host.load import slowdown
 class Member:
     """A consumer process and its journal."""
 
-    def __init__(self, root: Path, number: int, lease_ms: int, pause_s: float, threads: int = 1) -> None:
+    def __init__(
+        self, root: Path, number: int, lease_ms: int, pause_s: float, threads: int = 1, mode: str = "plain"
+    ) -> None:
         self.journal = root.parent / f"journal-{number}"
-        arguments = [str(root), str(self.journal), str(lease_ms), str(pause_s), str(threads)]
+        arguments = [str(root), str(self.journal), str(lease_ms), str(pause_s), str(threads), mode]
         self.process = subprocess.Popen([sys.executable, "-m", "tests.groups.processes.member", *arguments])
         wait_for(lambda: self.lines("ready") or self.process.poll() is not None, "the member is ready")
         assert self.process.poll() is None

@@ -9,7 +9,25 @@ RETRY = "tests/client/consuming/test_retry.py"
 LOST_THREADS = "tests/client/consuming/test_lost_threads.py"
 RETRY_RECORDS = "tests/unit/client/test_retry.py"
 
+LENT = "tests/groups/delivery/test_lent.py"
+
 FAULTS = [
+    Fault(
+        name="a message whose call goes on is delivered by the next owner, too",
+        file="rmqclient/consuming/rebalance.py",
+        old="            held.pass_over(self._membership.lent(grant))\n",
+        new="",
+        tests=LENT,
+        select="gets_its_queue_back",
+    ),
+    Fault(
+        name="a call that was lent its message is refused as any other late one",
+        file="rmqclient/delivery/acknowledging.py",
+        old="                return left is not None and finish(left)\n",
+        new="                return False\n",
+        tests=LENT,
+        select="short_messages and plain",
+    ),
     Fault(
         name="a later message of a key runs while an earlier one is held",
         file="rmqclient/delivery/modes/lanes.py",
@@ -37,8 +55,8 @@ FAULTS = [
     Fault(
         name="a queue whose order is kept is handed over while its handler runs",
         file="rmqclient/consuming/rebalance.py",
-        old="(self._delivery.keeps_order or time.monotonic() < until)",
-        new="time.monotonic() < until",
+        old="self._delivery.keeps_order or not is_drained or",
+        new="not is_drained or",
         tests="tests/client/consuming/test_ordered.py",
         select="not_handed_over",
     ),
@@ -158,8 +176,8 @@ FAULTS = [
     Fault(
         name="a retry that cannot be stored looks like any other",
         file="rmqclient/delivery/modes/concurrent_queue.py",
-        old="        return FlowControl.UNSTORED if any(self.held_back()) else FlowControl.RETRYING\n",
-        new="        return FlowControl.RETRYING\n",
+        old="FlowControl.UNSTORED if any(due for due, *_ in self._alone) else FlowControl.RETRYING\n",
+        new="FlowControl.RETRYING\n",
         tests="tests/client/consuming/test_flow_control.py",
         select="cannot_be_stored",
     ),

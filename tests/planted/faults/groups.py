@@ -21,6 +21,22 @@ COMPRESSED_READING = "tests/client/sending/test_compressed_reading.py"
 
 FAULTS = [
     Fault(
+        name="a call acknowledges a message that was taken back from it",
+        file="store/runtime/running.py",
+        old="_word_of(slot, epoch), 0)\n",
+        new="_word_of(slot, epoch), _word_of(slot, epoch))\n",
+        tests=RUNNING,
+        select="taken_back",
+    ),
+    Fault(
+        name="what a process lost without releasing it is left to its calls",
+        file="store/runtime/running.py",
+        old='fields["pid"] != loser and ',
+        new="",
+        tests=RUNNING,
+        select="not_lent",
+    ),
+    Fault(
         name="an acknowledgement with an old epoch is taken",
         file=SECTIONS,
         old="    if load64(slot + G_EPOCH) != marking.epoch:\n        return 0\n",
@@ -39,8 +55,8 @@ FAULTS = [
     ),
     Fault(
         name="a message that the committed offset has passed is taken",
-        file=GRANT,
-        old=" or offset < load64(self.slot + G_ADVANCE_TO)",
+        file=SECTIONS,
+        old=" or offset < load64(slot + G_ADVANCE_TO)",
         new="",
         tests=ACKNOWLEDGEMENT,
     ),

@@ -18,14 +18,16 @@ class Rig:
 
     def __init__(self) -> None:
         self.done: list[tuple[str, Any]] = []
+        self.is_left = True
+        """Whether a second acknowledgement is accepted: the queue was lost, and the messages are left to the call."""
         self.turns: Any = SimpleNamespace(stopping=False)
-        self.queue: Any = SimpleNamespace(revoked=False, grant=SimpleNamespace(group_queue=1))
+        self.queue: Any = SimpleNamespace(revoked=False, grant=SimpleNamespace(group_queue=1, epoch=1))
         self.calls = Calls()
-        slot: Any = SimpleNamespace(serve=lambda _: None, rest=lambda: None)
+        slot: Any = SimpleNamespace(serve=lambda *_: None, rest=lambda: None)
         self.calls.running_slot = slot
         self.calls.current = SimpleNamespace(given=None, steps=None)  # type: ignore[assignment]
         acknowledger: Any = SimpleNamespace(
-            acknowledge_all=self.noting("tried again", returns=True),
+            acknowledge_all=lambda _, messages, _slot: self.noting("tried again", returns=self.is_left)(messages),
             give_back=lambda _, messages, **_kind: self.noting("given back", returns=True)(messages),
             refused=lambda _: self.done.append(("refused", None)),
         )
@@ -101,8 +103,16 @@ def test_a_message_that_was_sent_back_holds_up_no_other(rig: Rig) -> None:
 
 
 def test_a_refused_acknowledgement_ends_the_run(rig: Rig) -> None:
+    rig.is_left = False
     rig.run(["a", "b"], acknowledge=lambda _: False)
-    assert (rig.done, rig.calls.begun, rig.calls.handled) == ([("refused", None)], 1, 0)
+    assert rig.done == [("tried again", ["a"]), ("refused", None)]
+    assert (rig.calls.begun, rig.calls.handled) == (1, 0)
+
+
+def test_a_message_that_the_next_owner_left_to_its_call_is_acknowledged(rig: Rig) -> None:
+    rig.run(["a"], acknowledge=lambda _: False)
+    assert rig.done == [("tried again", ["a"])]
+    assert rig.calls.handled == 1
 
 
 def test_a_message_is_not_handled_again_because_the_store_is_busy(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from rmqclient import Message, Producer, ReceivedMessage
 from rmqclient.failures.failure import Failure
 from rmqclient.store import (
     Interrupted,
+    LentMessages,
     Member,
     MemberTable,
     MessageQueue,
@@ -19,6 +20,7 @@ from rmqclient.store import (
     QueueGrant,
     Running,
     TagSet,
+    boottime,
     layout,
     open_store,
 )
@@ -52,7 +54,7 @@ def begun(
     epoch = member.take(slot, 10_000)
     assert epoch is not None
     (running,) = table.running.claim(member.slot, member.incarnation, 1)
-    running.serve(slot.number)
+    running.serve(slot.number, epoch)
     return member, slot, store.grants.grant(slot, epoch, TagSet(())), running
 
 
@@ -81,7 +83,7 @@ def test_a_call_for_which_a_supervisor_ended_the_process_is_told_and_no_other_on
     first, second = grant.take(2, 100)
     running.begin(first)
     (other,) = table.running.claim(one.slot, one.incarnation, 1)
-    other.serve(slot.number)
+    other.serve(slot.number, grant.epoch)
 
     # When a supervisor ends it for what takes longer than nothing, before the other message begins
     worker = overdue.claim("worker-1")
@@ -194,7 +196,7 @@ def test_a_thread_that_outlives_its_membership_does_not_touch_the_slot_of_anothe
     grant.acknowledge(message)
     (second,) = grant.take(1, 100)
     (taken_over,) = table.running.claim(member.slot, member.incarnation, 1)
-    taken_over.serve(slot.number)
+    taken_over.serve(slot.number, grant.epoch)
     taken_over.begin(second)
     late.rest()
     late.release()
@@ -229,3 +231,107 @@ def test_what_was_running_is_known_after_all_processes_died(tmp_path: Path, copi
             (death,) = table.running.interrupted(slot)[2]
             assert death == Interrupted(begun=2, client_id="", pid=death.pid)
             assert death.pid > 0
+
+
+@pytest.mark.guarantee("G126")
+def test_a_call_keeps_its_message_under_the_epoch_of_the_next_owner(store: MessageStore, table: MemberTable) -> None:
+    # Given a member that runs a message, and has released its queue
+    _, slot, grant, running = begun(store, table)
+    first, second, third = grant.take(3, 100)
+    running.begin(first)
+    assert not grant.is_between(running)
+    grant.release()
+
+    # When another one takes it
+    other = table.join("g", "t", "other", "*")
+    later = taken(store, other, slot)
+    lent = LentMessages(table.running, slot, later, 10_000)
+
+    # Then the message is left to the call, which alone can acknowledge it, and the others are not
+    assert lent.look() == {0}
+    assert not grant.acknowledge(first)
+    assert grant.lent_to(running).acknowledge(first)
+    assert lent.look() == frozenset()
+    assert slot.committed_offset == 1
+    assert not grant.acknowledge(second)
+    assert later.acknowledge(third)
+
+
+@pytest.mark.guarantee("G126")
+def test_a_message_that_was_taken_back_is_not_acknowledged_by_its_call(store: MessageStore, table: MemberTable) -> None:
+    member, slot, grant, running = begun(store, table)
+    (first,) = grant.take(1, 100)
+    running.begin(first)
+    grant.release()
+    lent = LentMessages(table.running, slot, taken(store, table.join("g", "t", "other", "*"), slot), 10_000)
+    assert lent.look() == {0}
+
+    # When the member has not been heard for longer than the lease
+    table._slots.store(member.slot, "heartbeat", boottime() - 11_000_000_000)
+    assert lent.look() == frozenset()
+
+    # Then it is too late
+    member.beat()
+    assert not grant.lent_to(running).acknowledge(first)
+    assert slot.committed_offset == 0
+    assert table.running.interrupted(slot) == {}
+
+
+@pytest.mark.guarantee("G126")
+def test_the_owner_after_the_next_one_and_a_member_that_died_while_it_took_the_queue_leave_it_to_the_call(
+    store: MessageStore, table: MemberTable
+) -> None:
+    _, slot, grant, running = begun(store, table)
+    (first,) = grant.take(1, 100)
+    running.begin(first)
+    grant.release()
+    other = table.join("g", "t", "other", "*")
+    taken(store, other, slot).release()
+    table.running.lend(slot, slot.load("epoch") + 1, 10_000, 0)  # and no more
+    later = taken(store, other, slot)
+    assert LentMessages(table.running, slot, later, 10_000).look() == {0}
+    assert grant.lent_to(running).give_back([0], dead_lettered=False)
+    assert slot.load("retried") == 1
+
+
+@pytest.mark.guarantee("G126")
+@pytest.mark.parametrize("how", ["lost", "seek", "ended"])
+def test_what_a_member_lost_without_releasing_it_or_by_a_seek_is_not_lent(
+    store: MessageStore, table: MemberTable, how: str
+) -> None:
+    _, slot, grant, running = begun(store, table)
+    (first,) = grant.take(1, 100)
+    running.begin(first)
+    if how == "lost":
+        slot.store("lease_until", 1)
+    elif how == "seek":
+        with slot.locked(1_000):
+            slot.seek(0)
+    else:
+        running.rest()
+        grant.release()
+    later = taken(store, table.join("g", "t", "other", "*"), slot)
+    assert LentMessages(table.running, slot, later, 10_000).look() == frozenset()
+    assert not grant.lent_to(running).acknowledge(first)
+
+
+def test_a_thread_is_between_two_calls_until_its_slot_names_the_next_one(
+    store: MessageStore, table: MemberTable
+) -> None:
+    _, _, grant, running = begun(store, table)
+    first, second = grant.take(2, 100)
+    assert grant.is_between(running)
+    running.begin(first)
+    assert not grant.is_between(running)
+    grant.acknowledge(first)
+    assert grant.is_between(running)
+    running.begin(second)
+    assert not grant.is_between(running)
+    running.fail(1)
+    assert grant.is_between(running)
+
+
+def taken(store: MessageStore, member: Member, slot: GroupQueueSlot) -> QueueGrant:
+    epoch = member.take(slot, 10_000, lends=True)
+    assert epoch is not None
+    return store.grants.grant(slot, epoch, TagSet(()))
