@@ -140,7 +140,7 @@ def run(
             log_level=log_level.upper(),
             log_format=log_format,
         )
-        running = _Running(app, boot, limits, report_s)
+        running = _Running(app, named.with_version(), boot, limits, report_s)
         sys.exit(running.supervise(manager, signal_pipe, processes or _usable_cpus(), member_name, metrics_at))
 
 
@@ -150,6 +150,8 @@ class _Running:
 
     app: App
     """As this process imported it; each worker imports it again."""
+    name: str
+    """Its module and attribute, with its version if there is one."""
     boot: Boot
     limits: Limits
     report_s: float
@@ -187,7 +189,7 @@ class _Running:
                 reporting=reporting,
                 check_in_place=place.check_in_place,
                 mark=place.mark,
-                application=self.named.with_version(),
+                application=self.name,
             ).run()
 
     def _reporting(self, manager: ServiceManager, place: places.Supervised) -> Reporting:
