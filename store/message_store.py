@@ -30,6 +30,7 @@ from rmqclient.store.files.file_system import check_file_system
 from rmqclient.store.handles.appenders import Appenders
 from rmqclient.store.handles.grants import Grants
 from rmqclient.store.handles.messages import StoredMessages
+from rmqclient.store.history.history import History
 from rmqclient.store.life import Life
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
@@ -51,7 +52,6 @@ from rmqclient.store.threads.patched import check_unpatched
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import Flusher
-from rmqclient.store.upkeep.history import History
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.retention import Retention
 from rmqclient.store.upkeep.tasks import Tasks, tasks_of, tasks_of_history, tasks_of_waiting
@@ -328,7 +328,7 @@ def _housekeeper(
     if life.is_replica:  # its primary delivers what waits, and checks transactions
         return Housekeeper(state, lock, tasks, prepare, {}, _nothing, life.check_in_place)
     tasks |= tasks_of_waiting(parts, schedule.persist, timer.persist, transactions.check)
-    tasks |= tasks_of_history(parts, history)
+    tasks |= tasks_of_history(parts, history.record)
     beside = {"schedule": schedule.run, "timer": timer.run}
     return Housekeeper(state, lock, tasks, prepare, beside, timer.wake, life.check_in_place)
 

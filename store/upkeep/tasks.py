@@ -13,7 +13,6 @@ from rmqclient.store.settings.disk import LOOK_INTERVAL_MS, Disk
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import QUEUES_INTERVAL_MS, Flusher
-from rmqclient.store.upkeep.history import History
 from rmqclient.store.upkeep.retention import FIRST_RUN_AFTER_MS, Retention
 from rmqclient.store.upkeep.timetable import Every
 
@@ -66,10 +65,10 @@ def tasks_of_waiting(
     }
 
 
-def tasks_of_history(parts: Parts, history: History) -> Tasks:
+def tasks_of_history(parts: Parts, record: Callable[[], None]) -> Tasks:
     """Return what a store needs for its history. A replica has none of its own."""
     shortest_s, _ = layout.HISTORY_RINGS[0]
-    return {Passes(parts.state).watched("writing the history", history.record): _moved(shortest_s * 1000)}
+    return {Passes(parts.state).watched("writing the history", record): _moved(shortest_s * 1000)}
 
 
 def _moved(interval_ms: int, first_after_ms: int | None = None) -> Every:
