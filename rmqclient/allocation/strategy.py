@@ -1,4 +1,4 @@
-"""Strategy: the type of all allocation strategies, the order of members and queues, and the two that need no settings.
+"""Strategy: the type of all allocation strategies, the order of members and queues, and the two simplest ones.
 
 ``averaged``, the default, gives each member neighbouring queues (AllocateMessageQueueAveragely). ``circle`` deals the
 queues one by one, like cards (AllocateMessageQueueAveragelyByCircle).

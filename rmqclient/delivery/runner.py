@@ -14,7 +14,8 @@ must not begin                            ``begin`` returns one
 ========================================  ==================================================================
 
 A limit on the calls of one handler belongs around :meth:`Runner.run` and :meth:`Runner.run_one`: a pause goes before
-what ``work`` yields, a time limit around ``call``.
+what ``work`` yields, a time limit around ``call``. :attr:`Calls.unfinished` stays the plain iterator of a batch: idle
+threads look at its length.
 """
 
 from __future__ import annotations

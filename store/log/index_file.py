@@ -122,7 +122,10 @@ class IndexFile:
         return _HEADER.size + self.slots * layout.INDEX_SLOT_SIZE + number * _ENTRY.size
 
     def slot(self, key_hash: int) -> int:
-        """Return the number of the newest entry in the slot of a hash, 0 for none."""
+        """Return the number of the newest entry in the slot of a hash, 0 for none, for the checks of a store.
+
+        Entries are written by ``put_key`` and found by ``find_in_index``, in ``store/kernel/dispatch/index.pxi``.
+        """
         at = _HEADER.size + key_hash % self.slots * layout.INDEX_SLOT_SIZE
         return int.from_bytes(memoryview(self.mapping)[at : at + layout.INDEX_SLOT_SIZE], "big", signed=True)
 

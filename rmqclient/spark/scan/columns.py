@@ -33,6 +33,8 @@ A compressed batch (:mod:`rmqclient.store.log.inner_batch`) gives a row for each
 the offsets of the batch's record; (topic, broker_name, partition, offset, index) is unique. A read of
 :data:`IN_ENTRIES` columns alone gives one row for the whole batch, because a consume queue entry does not tell how many
 messages its record holds.
+
+A stored column is read by ``store/kernel/arrow/columns.pxi``, a computed one made by :mod:`.derived`.
 """
 
 from __future__ import annotations
