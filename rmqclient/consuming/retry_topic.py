@@ -84,4 +84,4 @@ class RetryTopic:
 
     def has_waiting(self, queues: Iterable[ConcurrentQueue]) -> bool:
         """Tell whether these queues have messages that could begin if a thread were free."""
-        return any(queue.grant.has_more for queue in queues)
+        return self._deliveries[0].has_waiting(queues)

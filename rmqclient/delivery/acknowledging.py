@@ -76,7 +76,7 @@ class Acknowledger:
             except StoreBusy as error:
                 first, last = messages[0].queue_offset, messages[-1].queue_offset
                 _log.warning("acknowledging message %d to %d of %s: %s", first, last, queue.queue, error)
-                if self._turns.stopping or (queue.revoked and queue.grant.valid):
+                if self._turns.stopping or (running is None and queue.revoked and queue.grant.valid):
                     return False
 
     def refused(self, queue: ProcessQueue) -> None:

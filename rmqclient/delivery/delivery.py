@@ -36,6 +36,9 @@ from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.tracing.incoming import observed
 from rmqclient.tracing.observers import Observer
 
+_BETWEEN_S = 1.0
+"""A thread that began a call so long ago, and has begun no other one since, is in it."""
+
 
 class Parts(NamedTuple):
     """What the delivery of one handler is made of."""
@@ -177,7 +180,10 @@ class Delivery(ABC, Generic[Queue]):
 
     def is_between(self, queue: Queue) -> bool:
         """Tell whether a thread may be about to begin a message of a revoked queue that nobody could know of."""
-        return any(calls.running and queue.grant.is_between(calls.running_slot) for calls in self._calls)
+        return any(
+            calls.running and calls.kept_s < _BETWEEN_S and queue.grant.is_between(calls.running_slot)
+            for calls in self._calls
+        )
 
     @property
     def kept_s(self) -> float:
@@ -186,7 +192,7 @@ class Delivery(ABC, Generic[Queue]):
 
     def has_waiting(self, queues: Iterable[Queue]) -> bool:
         """Tell whether these queues have messages that could begin if a thread were free."""
-        return any(queue.grant.has_more for queue in queues)
+        return any(queue.has_waiting for queue in queues)
 
     def longest_running_since(self, now: int) -> int:
         """Return since when the handler call that runs longest has been seen running, 0 when no call runs.

@@ -116,6 +116,11 @@ class ProcessQueue:
         return self._messages
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether messages of the queue could begin if a thread were free."""
+        return self.grant.has_more
+
+    @property
     def is_blocked(self) -> bool:
         """Whether the queue gives nothing before :meth:`next_due`, even if a message comes."""
         return clock.elapsed() < self._blocked_until

@@ -665,7 +665,7 @@ class CallContext:
 
 @final
 class Running:
-    """The running slot of one handler thread. If the handler kills its process, the slot tells others what it ran.
+    """The running slot of one handler thread: what others must know of its call after a death, or at the next grant.
 
     The slot must be claimed: ``member`` and ``incarnation`` stand in it. Raises ValueError for an ``at`` outside of
     ``shared``.

@@ -3,7 +3,8 @@
 A member is one consumer of one topic in one group. It is alive while its byte of the lock file is locked, which the
 kernel undoes at any death, and while its heartbeat is fresh; a stopped process fails at the second. A queue is granted
 to one member at a time. Each grant has an epoch of its own, and an acknowledgement with an older epoch is refused
-inside the critical section that it would change.
+inside the critical section that it would change, unless the owner has left the message to its call
+(:mod:`rmqclient.store.runtime.running`).
 
 ==================  ==================================================================================
 a queue is free     when nobody owns it, its owner left or died, or its lease has run out, and no fence is around it
@@ -248,9 +249,9 @@ class MemberTable:
         seat = self._read(number, incarnation)
         return None if seat is None else self._info(seat)
 
-    def pid_in(self, slot: int) -> int:
-        """Return the process whose member has, or had last, a slot."""
-        return self._slots.load(slot, "pid")
+    def wake_slot_in(self, slot: int) -> int:
+        """Return the ``wake_slot`` of the member that has, or had last, a slot: one for all members of a consumer."""
+        return self._slots.load(slot, "wake_slot")
 
     def _info(self, seat: MemberInfo) -> MemberInfo:
         return seat._replace(heartbeat_age_ms=(boottime() - self._slots.load(seat.slot, "heartbeat")) / 1e6)
@@ -377,8 +378,7 @@ class Member:
                 return None
             epoch = slot.load("epoch") + 1
             stays_fenced = slot.is_fenced_for(self.client_id)  # its client trusts a lock that it has of a dead owner
-            if lends:
-                self.table.running.lend(slot, epoch, lease_ms, self._loser(slot))
+            self.table.running.lend(slot, epoch, lease_ms, self._loser(slot), lends=lends)
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)
@@ -410,10 +410,12 @@ class Member:
         """End the membership; queues must be released before."""
         self.table.leave(self.slot)
 
-    def _loser(self, slot: GroupQueueSlot) -> int:
-        """Return the process that owns a queue which it has not released; 0 when nobody owns it."""
-        owner = slot.load("owner")
-        return self.table.pid_in(owner - 1) if 0 < owner <= layout.MEMBER_SLOTS else 0
+    def _loser(self, slot: GroupQueueSlot) -> int | None:
+        """Return the ``wake_slot`` of the living consumer that owns a queue which it has not released; else None."""
+        owner, table = slot.load("owner") - 1, self.table
+        if not 0 <= owner < layout.MEMBER_SLOTS or not table.is_alive(owner, slot.load("owner_incarnation")):
+            return None
+        return table.wake_slot_in(owner)
 
     def _is_free(self, slot: GroupQueueSlot) -> bool:
         owner = slot.load("owner")

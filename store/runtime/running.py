@@ -29,12 +29,11 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
-from rmqclient.store.kernel._kernel import Running, calls_in, running_in
+from rmqclient.store.kernel._kernel import QueueGrant, Running, calls_in, running_in
 from rmqclient.store.runtime import handling_table
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import SharedState
@@ -61,27 +60,16 @@ _MOST_DEATHS = 16
 """Deaths of one message that keep a slot each. A message of a handler in order may have any number of them."""
 
 
-class Granted(Protocol):
-    """A grant of a queue: a :class:`rmqclient.store.QueueGrant`."""
-
-    epoch: int
-
-    def is_finished(self, queue_offset: int) -> bool:
-        """Whether a message is acknowledged."""
-
-    def first_unfinished(self, queue_offset: int) -> int:
-        """Return how many messages at the head of a compressed batch are noted as finished."""
-
-
 class LentMessages:
     """Messages of a granted queue whose handlers still run in members that had the queue before. For one thread."""
 
-    def __init__(self, table: RunningTable, slot: GroupQueueSlot, grant: Granted, lease_ms: int) -> None:
+    def __init__(self, table: RunningTable, slot: GroupQueueSlot, grant: QueueGrant, lease_ms: int) -> None:
         self._table = table
         self._slot = slot
         self._epoch = grant.epoch
         self._lease_ms = lease_ms
         self._numbers: Collection[int] = table.lent(slot, grant.epoch)
+        self._left = frozenset(offset for number in self._numbers for offset in table.unfinished(number, slot))
         self.is_finished = grant.is_finished
         """Tells whether the message at a queue offset is acknowledged."""
         self.first_unfinished = grant.first_unfinished
@@ -90,20 +78,32 @@ class LentMessages:
     def look(self) -> frozenset[int]:
         """Take back what does not run any more, or runs where nobody beats; return the other queue offsets.
 
-        Raises StoreBusy.
+        When the queue has another owner by now, nothing is taken back: that one has what was lent. Raises StoreBusy.
         """
-        table, term = self._table, (self._slot, self._epoch, self._lease_ms)
-        ended = [number for number in self._numbers if not table.is_lent(number, *term)]
-        if ended:
-            with self._slot.locked(table.lock_timeout_ms):
-                for number in ended:
-                    table.take_back(number, self._slot, self._epoch)
-            self._numbers = [number for number in self._numbers if number not in ended]
-        return self.offsets()
+        table, slot = self._table, self._slot
+        runs = {number: offsets for number in self._numbers if (offsets := self._offsets_of(number))}
+        if len(runs) < len(self._numbers):
+            with slot.locked(table.lock_timeout_ms):
+                if slot.load("epoch") != self._epoch:
+                    return self._left
+                for number in set(self._numbers) - runs.keys():
+                    # A thread that rests acknowledges none of them any more, and may have the queue again by a new
+                    # grant of its member, whose word in the slot is the same.
+                    if not table.beats(number, self._lease_ms):
+                        table.take_back(number, slot, self._epoch)
+            self._numbers = runs.keys()
+        self._left = frozenset[int]().union(*runs.values())
+        return self._left
 
     def offsets(self) -> frozenset[int]:
-        """Return the queue offsets that were not taken back and are not acknowledged."""
-        return frozenset(offset for number in self._numbers for offset in self._table.unfinished(number, self._slot))
+        """Return the queue offsets that were not taken back, and were not acknowledged at the last look."""
+        return self._left
+
+    def _offsets_of(self, number: int) -> frozenset[int]:
+        """Return which of the lent messages a slot still runs; none if its process does not beat."""
+        if not self._table.is_lent(number, self._slot, self._epoch, self._lease_ms):
+            return frozenset()
+        return self._left.intersection(self._table.unfinished(number, self._slot))
 
 
 class RunningTable:
@@ -170,17 +170,22 @@ class RunningTable:
                     if not self._lives(fields["member"], fields["incarnation"]):
                         self._slots.store(number, "attempt", 0)
 
-    def lend(self, slot: GroupQueueSlot, epoch: int, lease_ms: int, loser: int) -> None:
+    def lend(self, slot: GroupQueueSlot, epoch: int, lease_ms: int, loser: int | None, *, lends: bool) -> None:
         """Leave to living members the messages of a queue that they run, under the epoch of its next grant.
 
         Only calls of the present epoch are lent, or those that a member lent which died before it had the queue.
-        ``loser`` is the process that lost the queue without releasing it, and may begin more of its messages; 0 for
-        none. The caller holds the mutex.
+        ``loser`` is the ``wake_slot`` of the consumer that lost the queue without releasing it, and may begin more of
+        its messages; None if there is none. Without ``lends``, nothing is. The caller holds the mutex.
         """
         state, word, next_word = self._state, _word_of(slot, epoch - 1), _word_of(slot, epoch)
         for number in calls_in(state.mapping, layout.RUNNING_TABLE_AT, state.running_count, slot.number):
             fields = self._slots.read(number)
-            is_lent = fields["pid"] != loser and self._beats(fields, lease_ms)
+            is_lent = (
+                lends
+                and self._beats(fields, lease_ms)
+                and self._members.load(fields["member"] - 1, "wake_slot") != loser
+                and bool(self.unfinished(number, slot))
+            )
             state.words.replace(self._slots.at(number, "grant"), *((word, next_word) if is_lent else (next_word, 0)))
 
     def lent(self, slot: GroupQueueSlot, epoch: int) -> list[int]:
@@ -192,7 +197,12 @@ class RunningTable:
     def is_lent(self, number: int, slot: GroupQueueSlot, epoch: int, lease_ms: int) -> bool:
         """Tell whether a slot runs messages that were lent under an epoch, in a process that lives and beats."""
         fields = self._slots.read(number)
-        return fields["grant"] == _word_of(slot, epoch) and fields["began"] > 0 and self._beats(fields, lease_ms)
+        is_granted = 0 != fields["grant"] == _word_of(slot, epoch)
+        return is_granted and fields["began"] > 0 and self._beats(fields, lease_ms)
+
+    def beats(self, number: int, lease_ms: int) -> bool:
+        """Tell whether the member of a slot lives, and was heard within the lease."""
+        return self._beats(self._slots.read(number), lease_ms)
 
     def take_back(self, number: int, slot: GroupQueueSlot, epoch: int) -> None:
         """End the lending of a slot: its thread cannot acknowledge any more. The caller holds the mutex."""
@@ -203,7 +213,6 @@ class RunningTable:
         return slot.unfinished(self._slots.load(number, "queue_offset"), self._slots.load(number, "last_offset"))
 
     def _beats(self, fields: Mapping[str, int], lease_ms: int) -> bool:
-        """Tell whether the member of a slot lives, and was heard within the lease."""
         if not self._lives(fields["member"], fields["incarnation"]):
             return False
         return self._members.load(fields["member"] - 1, "heartbeat") >= boottime() - lease_ms * 1_000_000

@@ -49,6 +49,11 @@ class BatchQueue(ConcurrentQueue):
         self._size = batch.size if batch is not None and not self.is_retry else 1
         self._gathering = Gathering(self, batch.linger_s if batch is not None and not self.is_retry else 0.0)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages of the queue could begin if a thread were free, those that are gathered included."""
+        return bool(self._gathering.held_back) or super().has_waiting
+
     def take(self) -> list[ReceivedMessage]:
         """Return the next batch; a message that runs alone comes as a batch of one."""
         if self.revoked or self.is_paused():

@@ -42,6 +42,13 @@ class ConcurrentQueue(ProcessQueue):
         self._lent: dict[int, list[ReceivedMessage]] = {}
         """What was taken of them, by queue offset."""
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages of the queue could begin if a thread were free, those that were set aside included."""
+        with self._lock:
+            is_due = bool(self._alone) and self._alone[0][0] <= clock.elapsed()
+        return is_due or super().has_waiting
+
     def take(self) -> list[ReceivedMessage]:
         """Return the next batch, as the base class; a message that runs alone comes as a batch of one."""
         if self.revoked or self.is_paused():

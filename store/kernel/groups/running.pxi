@@ -71,7 +71,8 @@ cdef class CallContext:
 
 @cython.final
 cdef class Running:
-    """The running slot of one handler thread. Others rely on it only after a death, so plain stores are enough.
+    """The running slot of one handler thread. Others rely on it only after a death, so plain stores are enough; but the
+    grant, which others change under the mutex of the group-queue, by compare and swap.
 
     ``attempt`` is cleared first and written last: wherever a death comes, the slot names a message with its own attempt, or
     no message. It counts how often this record was begun. Messages that ran side by side were all begun for the first

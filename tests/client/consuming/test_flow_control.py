@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Batch, Message, Producer, ReceivedMessage
 from rmqclient.admin import Admin
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.delivery.modes.batch import BatchQueue
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.store import MessageQueue, MessageStore, TagSet, boottime, open_store
@@ -41,6 +42,27 @@ def granted(store: MessageStore, config: ConsumerConfig) -> ConcurrentQueue:
     with slot.locked(1_000):
         slot.store("epoch", slot.load("epoch") + 1)
     return ConcurrentQueue(store.grants.grant(slot, slot.load("epoch"), TagSet(())), config)
+
+
+def test_messages_that_are_gathered_for_a_batch_wait_for_a_thread(store: MessageStore) -> None:
+    send(store, 32)
+    queue = BatchQueue(granted(store, ConsumerConfig()).grant, ConsumerConfig(), batch=Batch(4))
+    assert queue.has_waiting
+    assert len(queue.take()) == 4
+    assert not queue.grant.has_more
+    assert queue.has_waiting
+    while queue.take():
+        pass
+    assert not queue.has_waiting
+
+
+def test_a_message_that_was_set_aside_waits_for_a_thread_when_it_is_due(store: MessageStore) -> None:
+    send(store, 1)
+    queue = granted(store, ConsumerConfig(local_retry_ms=1))
+    (message,) = queue.take()
+    assert not queue.has_waiting
+    queue.retry_later(message)
+    wait_for(lambda: queue.has_waiting, "its pause is over")
 
 
 def send(store: MessageStore, count: int, body: bytes = b"x") -> None:

@@ -31,7 +31,7 @@ FAULTS = [
     Fault(
         name="what a process lost without releasing it is left to its calls",
         file="store/runtime/running.py",
-        old='fields["pid"] != loser and ',
+        old='                and self._members.load(fields["member"] - 1, "wake_slot") != loser\n',
         new="",
         tests=RUNNING,
         select="not_lent",

@@ -51,7 +51,7 @@ def begun(
     """A member with a thread and the queue, as before its handler runs."""
     member = table.join("g", "t", client_id, "*")
     slot = member.queue_slot(QUEUE)
-    epoch = member.take(slot, 10_000)
+    epoch = member.take(slot, 10_000, lends=True)
     assert epoch is not None
     (running,) = table.running.claim(member.slot, member.incarnation, 1)
     running.serve(slot.number, epoch)
@@ -287,11 +287,77 @@ def test_the_owner_after_the_next_one_and_a_member_that_died_while_it_took_the_q
     grant.release()
     other = table.join("g", "t", "other", "*")
     taken(store, other, slot).release()
-    table.running.lend(slot, slot.load("epoch") + 1, 10_000, 0)  # and no more
+    table.running.lend(slot, slot.load("epoch") + 1, 10_000, None, lends=True)  # and no more
     later = taken(store, other, slot)
     assert LentMessages(table.running, slot, later, 10_000).look() == {0}
     assert grant.lent_to(running).give_back([0], dead_lettered=False)
     assert slot.load("retried") == 1
+
+
+@pytest.mark.guarantee("G126")
+def test_an_owner_that_stands_still_loses_its_own_calls_and_none_of_a_process_with_the_same_number(
+    store: MessageStore, table: MemberTable
+) -> None:
+    # Given a message that runs in one consumer, and another consumer that has the queue, and whose lease runs out
+    _, slot, grant, running = begun(store, table)
+    (first, _) = grant.take(2, 100)
+    running.begin(first)
+    grant.release()
+    other = store.members()
+    _, _, later, later_running = begun(store, other, "other")
+    (*_, third) = later.take(3, 100)
+    later_running.begin(third)
+    slot.store("lease_until", 1)
+
+    # When a third one takes it, Then the first one keeps its message, and the second one does not
+    last = taken(store, store.members().join("g", "t", "third", "*"), slot)
+    assert LentMessages(table.running, slot, last, 10_000).look() == {0}
+    assert grant.lent_to(running).acknowledge(first)
+    assert not later.lent_to(later_running).acknowledge(third)
+
+
+@pytest.mark.guarantee("G126")
+def test_a_member_that_has_its_queue_again_does_not_take_back_what_its_thread_begins_by_the_new_grant(
+    store: MessageStore, table: MemberTable
+) -> None:
+    # Given a thread that runs a message of the grant before
+    member, slot, grant, running = begun(store, table)
+    first, second = grant.take(2, 100)
+    running.begin(first)
+    grant.release()
+    epoch = member.take(slot, 10_000, lends=True)
+    assert epoch is not None
+    later = store.grants.grant(slot, epoch, TagSet(()))
+    lent = LentMessages(table.running, slot, later, 10_000)
+    assert lent.look() == {0}
+
+    # When it ends, and begins one of the new grant, before anybody looks
+    assert grant.lent_to(running).acknowledge(first)
+    running.rest()
+    running.serve(slot.number, epoch)
+    running.begin(second)
+    assert lent.look() == frozenset()
+
+    # Then that one is left to it, too, when the queue goes on
+    later.release()
+    last = taken(store, table.join("g", "t", "other", "*"), slot)
+    assert LentMessages(table.running, slot, last, 10_000).look() == {1}
+
+
+@pytest.mark.guarantee("G126")
+def test_an_owner_that_lost_the_queue_takes_nothing_back_that_the_next_one_left_to_a_call(
+    store: MessageStore, table: MemberTable
+) -> None:
+    _, slot, grant, running = begun(store, table)
+    (first,) = grant.take(1, 100)
+    running.begin(first)
+    grant.release()
+    other = store.members().join("g", "t", "other", "*")
+    lent = LentMessages(table.running, slot, taken(store, other, slot), 10_000)
+    slot.store("lease_until", 1)
+    taken(store, store.members().join("g", "t", "third", "*"), slot)
+    assert lent.look() == {0}
+    assert grant.lent_to(running).acknowledge(first)
 
 
 @pytest.mark.guarantee("G126")
