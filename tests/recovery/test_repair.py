@@ -162,12 +162,6 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_exit_codes_are_in_the_help() -> None:
-    text = run("repair", "--help").stdout
-    for line in ("0  all is well", "2  the command line is wrong", "3  the store cannot be opened or read, or others"):
-        assert line in text
-
-
 def leave_an_append_under_way(root: Path) -> None:
     """Leave the last record written, and not yet published: nothing to damage, but to finish."""
     left = shared_state.leftover(root)
