@@ -15,8 +15,9 @@ a group is removed                    its rows stay, under its name. If it comes
 more groups than ``MOST_GROUPS``, or  those that are gone are forgotten, with their rows, the first to go first. If all
 than a head has room for              are there, the newest ones are left out; one that is taken in later begins with
                                       what it does from then on
-the wall clock jumps                  nothing is removed, and nothing counted twice: records are ordered by number. Of
-                                      a clock that was set back, a record begins when it ends
+more topics than a head has room for  the newest groups are left out, with their topics, as above
+the wall clock jumps                  nothing is removed, and nothing counted twice: records are ordered by number. The
+                                      first record after a clock was set back begins when it ends
 ====================================  ==============================================================================
 """
 
@@ -28,7 +29,7 @@ from pathlib import Path
 from rmqclient.store import clock, layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.files.file_lock import HISTORY_BYTE, LockFile
-from rmqclient.store.history.rings import CLASSES, SPANS_MS, Head, HistoryFile, Known, Record, Row, sum_of
+from rmqclient.store.history.rings import CLASSES, COUNTERS, SPANS_MS, Head, HistoryFile, Known, Record, Row, sum_of
 from rmqclient.store.observe.observation import Queue
 from rmqclient.store.observe.reading import AGES_READ, Reading
 from rmqclient.store.observe.summary import Group, group_of, summaries
@@ -54,7 +55,10 @@ class Recorder:
             Reading(str(self._root)) as reading,
         ):
             look = _Look(reading, self._wall_ms())
-            head = file.head() or look.first_head()
+            head = file.head()
+            if head is None:
+                file.clear()
+                head = look.first_head()
             file.append(head, 0, look.record(head))
             _sum_up(file, head)
             reach(CrashPoint.HISTORY_APPENDED)
@@ -94,7 +98,7 @@ class _Look:
         """Return what was counted since ``head``, which then says that it is counted."""
         if head.epoch != self._epoch:
             for known in head.groups.values():
-                known.counts, known.classes = [0] * 4, [0] * (2 * CLASSES)
+                known.counts, known.classes = [0] * len(COUNTERS), [0] * (2 * CLASSES)
         head.sequence += 1
         self._take_in(head)
         published = self._published(head)
@@ -107,7 +111,7 @@ class _Look:
                     rows[known.number] = row
         for name, known in head.groups.items():
             if name not in self.groups:
-                known.counts = [0] * 4
+                known.counts = [0] * len(COUNTERS)
         began_ms = min(head.ended_ms, self._wall_ms)
         head.ended_ms, head.epoch = self._wall_ms, self._epoch
         return Record.of(head.rings[0].number, began_ms, self._wall_ms, rows)
@@ -127,8 +131,8 @@ class _Look:
     def _published(self, head: Head) -> dict[str, int]:
         """Return how many messages were stored in each topic that a known group consumes."""
         before = head.topics
-        topics = {topic for name in head.groups.keys() & self.groups.keys() for topic in self.groups[name].topics}
-        head.topics = {topic: sum(each.max_offset for each in self._queues.get(topic, ())) for topic in sorted(topics)}
+        topics = sorted(_topics_of(head, self.groups))
+        head.topics = {topic: sum(each.max_offset for each in self._queues.get(topic, ())) for topic in topics}
         return {
             topic: max(0, count - (before[topic] if topic in before else self._stored_before(topic, head)))
             for topic, count in head.topics.items()
@@ -153,8 +157,7 @@ class _Look:
 
 
 def _counts_of(group: Group) -> list[int]:
-    counted = [(each.handled, each.failed, each.retried, each.dead_lettered) for each in group.queues]
-    return [sum(column) for column in zip(*counted, strict=True)] or [0] * 4
+    return [sum(getattr(each, counter) for each in group.queues) for counter in COUNTERS]
 
 
 def _growth(before: list[int], now: list[int]) -> list[int]:
@@ -191,10 +194,20 @@ def _forget_one(head: Head, there: dict[str, Group]) -> bool:
 
 
 def _make_room(head: Head, there: dict[str, Group]) -> None:
-    """Forget the groups that are gone, or else leave out the newest tenth of those that are there."""
+    """Forget the groups that are gone, or else leave out the newest tenth of those that are there, with their topics.
+
+    The last group that is left out leaves an empty head, for which there is always room.
+    """
     gone = [name for name in head.groups if name not in there]
     newest = sorted(head.groups, key=lambda name: head.groups[name].number)
     left_out = newest[-(len(newest) // 10 or 1) :]
     for name in gone or left_out:
         del head.groups[name]
+    topics = _topics_of(head, there)
+    head.topics = {topic: count for topic, count in head.topics.items() if topic in topics}
     head.is_short |= not gone
+
+
+def _topics_of(head: Head, there: dict[str, Group]) -> set[str]:
+    """Return the topics that a known group consumes."""
+    return {topic for name in head.groups.keys() & there.keys() for topic in there[name].topics}

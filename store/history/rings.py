@@ -40,7 +40,7 @@ The document is JSON, compressed by zlib: a :class:`Head`. It has the counters u
 many records there are. So one write, that of a head, counts new records and moves the counters on. Heads are written in
 turns. A process that is killed before leaves a head that knows nothing of the new records: readers step over them, and
 the next housekeeper writes others in their place, from the counters of that head on. What is damaged fails its CRC and
-is not there.
+is not there. Where neither head can be read, the next record begins an empty file.
 
 Counts are exact. Of a histogram, the count of a class is exact below 8, and rounded to three binary digits above.
 """
@@ -62,7 +62,9 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.observe.config import opened
 
-COUNTS: Final = ("published", "handled", "failed", "retried", "dead_lettered", "lag", "oldest_s")
+COUNTERS: Final = ("handled", "failed", "retried", "dead_lettered", "skipped", "lost")
+"""What a row has of the counters of a group."""
+COUNTS: Final = ("published", *COUNTERS, "lag", "oldest_s")
 """The numbers of a row, as they stand in the file."""
 CLASSES: Final = len(layout.HANDLING_BOUNDS_MS) + 1
 """Of each histogram: those of :data:`rmqclient.store.layout.HANDLING_BOUNDS_MS`, and one for all above."""
@@ -96,6 +98,10 @@ class Row(NamedTuple):
     """Messages that were stored again for their next attempt."""
     dead_lettered: int = 0
     """Messages that became dead letters."""
+    skipped: int = 0
+    """Messages that the group does not want: tags, filters, damage."""
+    lost: int = 0
+    """Messages that retention removed before they were finished."""
     lag: int = 0
     """Messages not finished when the record ended; of a sum of records, the most."""
     oldest_s: int = 0
@@ -115,6 +121,8 @@ class Row(NamedTuple):
             self.failed + other.failed,
             self.retried + other.retried,
             self.dead_lettered + other.dead_lettered,
+            self.skipped + other.skipped,
+            self.lost + other.lost,
             max(self.lag, other.lag),
             max(self.oldest_s, other.oldest_s),
             tuple(map(int.__add__, self.waited, other.waited)),
@@ -124,7 +132,7 @@ class Row(NamedTuple):
     @property
     def is_idle(self) -> bool:
         """Whether nothing was done and nothing waits."""
-        return not (any(self[:7]) or any(self.waited) or any(self.ran))
+        return not (any(self[: len(COUNTS)]) or any(self.waited) or any(self.ran))
 
 
 class Record(NamedTuple):
@@ -184,8 +192,8 @@ class Known:
     number: int
     seen: int
     """Sequence of the last head that saw the group in the store."""
-    counts: list[int] = field(default_factory=lambda: [0] * 4)
-    """Handled, failed, retried and dead-lettered so far."""
+    counts: list[int] = field(default_factory=lambda: [0] * len(COUNTERS))
+    """:data:`COUNTERS` so far."""
     classes: list[int] = field(default_factory=lambda: [0] * (2 * CLASSES))
     """Of the histograms so far: waited, then ran."""
 
@@ -218,7 +226,7 @@ class Head:
 
     @classmethod
     def decoded(cls, content: bytes) -> Head | None:
-        """Return the head that these bytes begin with; None if they are none, or damaged."""
+        """Return the head that these bytes begin with; None if they are none, damaged, or of another version."""
         if len(content) < _HEAD.size:
             return None
         magic, _, size, crc = _HEAD.unpack_from(content)
@@ -227,10 +235,18 @@ class Head:
             return None
         if zlib.crc32(content[: _HEAD.size - 4] + document) != crc:
             return None
-        fields = json.loads(zlib.decompress(document))
-        fields["rings"] = [End(**each) for each in fields["rings"]]
-        fields["groups"] = {name: Known(**each) for name, each in fields["groups"].items()}
-        return cls(**fields)
+        try:
+            fields = json.loads(zlib.decompress(document))
+            fields["rings"] = [End(**each) for each in fields["rings"]]
+            fields["groups"] = {name: Known(**each) for name, each in fields["groups"].items()}
+            head = cls(**fields)
+        except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
+            return None
+        return head if head._is_of_this_version() else None
+
+    def _is_of_this_version(self) -> bool:
+        sizes = {(len(each.counts), len(each.classes)) for each in self.groups.values()}
+        return len(self.rings) == len(layout.HISTORY_RINGS) and sizes <= {(len(COUNTERS), 2 * CLASSES)}
 
 
 class HistoryFile(Closing):
@@ -256,6 +272,10 @@ class HistoryFile(Closing):
             for turn in range(2)
         )
         return max((head for head in heads if head is not None), key=lambda head: head.sequence, default=None)
+
+    def clear(self) -> None:
+        """Remove all records, so that none of them has a number that a new head counts."""
+        os.ftruncate(self._descriptor, 0)
 
     def records(self, head: Head, level: int, first: int = 1) -> list[Record]:
         """Return the records of a ring that the head counts and that are there, from ``first`` on, by number."""
@@ -322,7 +342,7 @@ _COUNT_OF = tuple(map(_count_of, range(256)))
 def _packed(rows: Mapping[int, Row]) -> bytes:
     numbers = sorted(rows)
     differences = [number - before for number, before in zip(numbers, [0, *numbers], strict=False)]
-    columns = [differences, *zip(*(rows[number][:7] for number in numbers), strict=True)]
+    columns = [differences, *zip(*(rows[number][: len(COUNTS)] for number in numbers), strict=True)]
     classes = b"".join(bytes(map(code_of, rows[number].waited + rows[number].ran)) for number in numbers)
     return zlib.compress(b"".join(map(_column, columns)) + classes, 9)
 

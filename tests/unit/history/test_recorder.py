@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time as host
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,11 +15,11 @@ import pytest
 from rmqclient.store import Message, MessageQueue, MessageStore, clock, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.files.file_lock import HISTORY_BYTE, LockFile
-from rmqclient.store.history import recorder
+from rmqclient.store.history import recorder, rings
 from rmqclient.store.history.figures import Figures, figures_of, points_of
 from rmqclient.store.history.recorder import Recorder
-from rmqclient.store.history.rings import HistoryFile
-from rmqclient.store.layout import HISTORY_FILE
+from rmqclient.store.history.rings import Head, HistoryFile
+from rmqclient.store.layout import HISTORY_FILE, HISTORY_HEAD_BYTES
 from tests.support.stores import GROUP, QUEUE, SMALL, SPAN, TOPIC, abandon, appender_of, grant_of
 
 FOR_EVER_MS = 1 << 42
@@ -230,6 +231,34 @@ def test_groups_that_are_gone_make_room_and_those_that_find_none_count_from_when
     assert all_of(store.root, "c").row.handled == 1
 
 
+def test_a_group_with_more_topics_than_there_is_room_for_is_left_out_and_the_others_are_recorded(
+    store: MessageStore, records: Recorder, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "_LARGEST_DOCUMENT", 1_500)
+    for count in (1, 2):
+        handle(store, count, "a-mail")
+        for _ in range(60):
+            handle(store, 1, "crowded", f"device-{uuid.uuid4()}")
+        time.now_ms += 10_000
+        records.record()
+    assert all_of(store.root, "a-mail").row.handled == 3
+    assert [each.group for each in figures_of(store.root, 0, FOR_EVER_MS)] == ["a-mail"]
+
+
+def test_topics_that_alone_are_too_many_leave_an_empty_head(
+    store: MessageStore, records: Recorder, time: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rings, "_LARGEST_DOCUMENT", 1_500)
+    for _ in range(60):
+        handle(store, 1, "crowded", f"device-{uuid.uuid4()}")
+    time.now_ms += 10_000
+    records.record()
+    with HistoryFile(store.root) as file:
+        head = file.head()
+    assert head is not None
+    assert (head.ended_ms, head.groups, head.topics) == (time.now_ms, {}, {})
+
+
 def test_a_history_that_is_damaged_begins_anew(store: MessageStore, records: Recorder, time: Time) -> None:
     handle(store, 3)
     records.record()
@@ -240,6 +269,44 @@ def test_a_history_that_is_damaged_begins_anew(store: MessageStore, records: Rec
     time.now_ms += 10_000
     records.record()
     assert all_of(store.root).row.handled >= 2
+
+
+def test_a_store_with_the_history_of_another_version_is_closed_as_always(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @dataclass(slots=True)
+    class LaterHead(Head):
+        weather: str = "fair"
+
+    with open_store(root, SMALL, housekeeping=False) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder, "Head", LaterHead)
+            store.history.record()
+        handle(store, 1)
+    assert not (root / "abort").exists()
+    with HistoryFile(root) as file:
+        assert type(file.head()) is Head
+
+
+def test_records_of_a_history_that_began_anew_do_not_mix_with_those_before(
+    store: MessageStore, records: Recorder, time: Time
+) -> None:
+    for group in ("a", "b", "c", "d"):
+        handle(store, 1, group)
+    for _ in range(20):
+        time.now_ms += 10_000
+        handle(store, 1, "a")
+        records.record()
+    with (store.root / HISTORY_FILE).open("r+b") as content:
+        content.write(bytes(2 * HISTORY_HEAD_BYTES))
+    time.now_ms += 10_000
+    records.record()  # from now on
+    store.forget_groups(["b", "c", "d"])
+    for _ in range(20):
+        time.now_ms += 10_000
+        handle(store, 1, "a")
+        records.record()
+    assert all_of(store.root, "a").row.handled == 20
 
 
 def test_a_disk_that_is_full_costs_no_count(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
+import zlib
 from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqclient.store import layout
 from rmqclient.store.history import rings
-from rmqclient.store.history.rings import CLASSES, Head, HistoryFile, Known, Record, Row, code_of, sum_of
+from rmqclient.store.history.rings import CLASSES, COUNTERS, Head, HistoryFile, Known, Record, Row, code_of, sum_of
 
 
 def head_of() -> Head:
@@ -38,7 +43,9 @@ def busy_rows(groups: int, a_second: int, seconds: int, chosen: random.Random) -
         waited, ran = (
             spread(count, pace, width, chosen) for pace, width in ((group % 8 / 2, 0.8), (group % 5 / 1.2, 0.5))
         )
-        done = Row(count, count, int(group % 5 == 0), 0, 0, chosen.randrange(20), chosen.randrange(50), waited, ran)
+        done = Row(
+            count, count, int(group % 5 == 0), 0, 0, 0, 0, chosen.randrange(20), chosen.randrange(50), waited, ran
+        )
         rows[group] = done
     return rows
 
@@ -53,7 +60,9 @@ def spread(count: int, pace: float, width: float, chosen: random.Random) -> tupl
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = {
-        3: Row(70_000, 65_536, 255, 256, 0, 5, 1 << 33, (7, *[0] * (CLASSES - 1)), (*[0] * (CLASSES - 1), 1)),
+        3: Row(
+            70_000, 65_536, 255, 256, 0, 70_001, 3, 5, 1 << 33, (7, *[0] * (CLASSES - 1)), (*[0] * (CLASSES - 1), 1)
+        ),
         900: Row(handled=1),
     }
     head = head_of()
@@ -132,6 +141,30 @@ def test_of_two_heads_a_damaged_one_leaves_the_other(tmp_path: Path, turn: int) 
     assert left.sequence == 1 + turn  # the second head stands in the place of the first turn
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: fields.update(something="new"),
+        lambda fields: fields.pop("epoch"),
+        lambda fields: fields["rings"].append({"number": 1, "at": 0, "summed": 1}),
+        lambda fields: fields["groups"]["mail"]["counts"].append(0),
+        lambda fields: fields["groups"]["mail"].update(something="new"),
+        lambda fields: fields.update(groups=[]),
+    ],
+)
+def test_a_head_of_another_version_is_no_head(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    head = head_of()
+    head.groups["mail"] = Known(1, 0)
+    fields = asdict(head)
+    change(fields)
+    document = zlib.compress(json.dumps(fields).encode())
+    begin = rings._HEAD.pack(b"RMQHIST1", 1, len(document), 0)[:-4]
+    content = rings._HEAD.pack(b"RMQHIST1", 1, len(document), zlib.crc32(begin + document)) + document
+    (tmp_path / layout.HISTORY_FILE).write_bytes(content)
+    with HistoryFile(tmp_path) as file:
+        assert file.head() is None
+
+
 def test_a_damaged_record_is_stepped_over(tmp_path: Path) -> None:
     head = head_of()
     with HistoryFile(tmp_path, writable=True) as file:
@@ -150,7 +183,7 @@ def test_a_head_has_room_for_hundreds_of_groups_with_any_counters(tmp_path: Path
     head = head_of()
     for number in range(300):
         classes = [chosen.randrange(10**6) if chosen.random() < 0.5 else 0 for _ in range(2 * CLASSES)]
-        counts = [chosen.randrange(10**8) for _ in range(4)]
+        counts = [chosen.randrange(10**8) for _ in COUNTERS]
         head.groups[f"a-group-of-an-application-{number}"] = Known(number, 5, counts, classes)
         head.topics[f"a-topic-of-an-application-{number}"] = chosen.randrange(10**8)
     with HistoryFile(tmp_path, writable=True) as file:
