@@ -15,6 +15,9 @@ from typing import TypeAlias
 Duration: TypeAlias = timedelta | float
 """A ``timedelta``, or seconds as an ``int`` or a ``float``."""
 
+_LEAST_YEAR, _LAST_YEAR = 2, 9998
+"""Years that lie inside of the calendar in every zone."""
+
 LONGEST_DELAY = timedelta(days=3_653)
 """Ten years: a longer delay of a message is a mistake in its unit."""
 
@@ -40,7 +43,8 @@ def moment_in(text: str) -> int:
     try:
         age = text.removesuffix("ago").rstrip()
         at_s = time.time() - duration_in(age) if _TEXT.fullmatch(age) else datetime.fromisoformat(text).timestamp()
-        datetime.fromtimestamp(at_s, UTC)
+        if not _LEAST_YEAR <= datetime.fromtimestamp(at_s, UTC).year <= _LAST_YEAR:
+            raise ValueError("no zone has this time")
         return round(at_s * 1000)
     except (ValueError, OverflowError, OSError) as error:
         raise ValueError(f"{text!r} is not a time: write 2h for two hours ago, or 2026-01-31T12:00") from error

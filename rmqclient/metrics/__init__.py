@@ -15,7 +15,8 @@ again; ``text``, ``listener`` and ``collector`` show them.
 ``totals`` sums up by topic and by group, ``letters`` counts the dead letters that wait; a sample is an
 :class:`~rmqclient.store.observe.observation.Observation`, and :mod:`rmqclient.store.observe.summary` tells of it how
 each group stands. What groups did in the last hour, day or month is in the history of the store: ``figures_of`` sums a
-period up, ``points_of`` returns it in parts, for a chart (:mod:`rmqclient.store.history`).
+period up, ``points_of`` returns it in parts, for a chart, and ``known_s`` says how much of it was recorded
+(:mod:`rmqclient.store.history`).
 ``marks_of`` returns what was done meanwhile, and by whom (:mod:`rmqclient.store.marks`).
 """
 
@@ -28,7 +29,6 @@ from rmqclient.metrics.source import Source
 from rmqclient.metrics.text import CONTENT_TYPE, exposition
 from rmqclient.metrics.totals import (
     COUNTERS,
-    FOR_GOOD,
     GroupTotals,
     TopicTotals,
     by_group,
@@ -38,9 +38,9 @@ from rmqclient.metrics.totals import (
     topic_rates,
 )
 from rmqclient.store import WorkerStatus
-from rmqclient.store.history.figures import Figures, Point, figures_of, points_of
+from rmqclient.store.history.figures import Figures, Point, figures_of, known_s, points_of
 from rmqclient.store.marks import Mark, marks_of
-from rmqclient.store.observe.observation import Call, Disk, GroupQueue, Observation, Queue, Waits
+from rmqclient.store.observe.observation import FOR_GOOD, Call, Disk, GroupQueue, Observation, Queue, Waits
 from rmqclient.store.observe.sampler import Sampler
 from rmqclient.store.observe.summary import Group, groups_of
 
@@ -78,6 +78,7 @@ __all__ = [
     "figures_of",
     "group_rates",
     "groups_of",
+    "known_s",
     "marks_of",
     "per_second",
     "points_of",

@@ -79,9 +79,6 @@ class GroupTotals:
 COUNTERS = ("delivered", "bytes_out", "handled", "failed", "retried", "dead_lettered", "skipped", "lost")
 """Counters of a group: they never fall but to 0, when the machine has started anew."""
 
-FOR_GOOD = ("handled", "dead_lettered", "skipped", "lost")
-"""Counters by one of which each message leaves its group; one that was retried comes again."""
-
 _GAUGES = ("paused", "acknowledged_ahead", "in_flight", "ready")
 
 

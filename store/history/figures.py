@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rmqclient.store import layout
 from rmqclient.store.history.rings import SPANS_MS, Head, HistoryFile, Record, Row, sum_of
 from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.observe.observation import FOR_GOOD
 
 _BOUNDS_S = tuple(bound / 1000 for bound in layout.HANDLING_BOUNDS_MS)
 _COARSEST = len(SPANS_MS) - 1
@@ -47,25 +48,30 @@ class Figures(NamedTuple):
         return self.row.handled / self.seconds if self.seconds else 0.0
 
     @property
+    def finished_per_s(self) -> float:
+        """Messages a second that left it for good: handled, dead lettered, skipped or lost to retention."""
+        return sum(getattr(self.row, each) for each in FOR_GOOD) / self.seconds if self.seconds else 0.0
+
+    @property
     def failed_ratio(self) -> float | None:
         """Part of the attempts that failed, 0 to 1; None without an attempt."""
         attempts = self.row.handled + self.row.failed
         return self.row.failed / attempts if attempts else None
 
     def waited_s(self, part: float) -> float | None:
-        """Return in how many seconds so great a part of the messages, 0 to 1, was begun; None without any."""
+        """Return the seconds within which this part of the messages, 0 to 1, was begun; None without any."""
         return quantile(self.row.waited, part)
 
     def ran_s(self, part: float) -> float | None:
-        """Return in how many seconds so great a part of the calls ended; None without any."""
+        """Return the seconds within which this part of the calls, 0 to 1, ended; None without any."""
         return quantile(self.row.ran, part)
 
     @property
     def drained_in_s(self) -> float | None:
-        """Seconds until nothing waits, at the rates of the period; None if by them that never comes."""
+        """Seconds until nothing waits, at the rates of the period; None if at least as much comes in as leaves."""
         if not self.lag:
             return 0.0
-        rate = self.handled_per_s - self.published_per_s
+        rate = self.finished_per_s - self.published_per_s
         return self.lag / rate if rate > 0 else None
 
 
@@ -86,14 +92,22 @@ def figures_of(root: Path | str, since_ms: int, until_ms: int) -> list[Figures]:
     records, names = _read(root, since_ms, until_ms, _COARSEST)
     if not records:
         return []
-    began_ms, ended_ms = min(each.began_ms for each in records), max(each.ended_ms for each in records)
-    seconds = max(0, min(ended_ms, until_ms) - max(began_ms, since_ms)) / 1000
+    seconds = _known_s(records, since_ms, until_ms)
     last = max(records, key=_in_time).rows()
     return sorted(
         Figures(names[number], seconds, row, last.get(number, Row()).lag)
         for number, row in sum_of(records).items()
         if number in names
     )
+
+
+def known_s(root: Path | str, since_ms: int, until_ms: int) -> float:
+    """Return how many seconds of a period the history knows, whether a group did anything or not; 0 without a history.
+
+    Raises StoreUnusable where no store is.
+    """
+    records, _ = _read(root, since_ms, until_ms, _COARSEST)
+    return _known_s(records, since_ms, until_ms)
 
 
 def points_of(root: Path | str, since_ms: int, until_ms: int) -> list[Point]:
@@ -112,7 +126,7 @@ def points_of(root: Path | str, since_ms: int, until_ms: int) -> list[Point]:
 
 
 def quantile(classes: Sequence[int], part: float) -> float | None:
-    """Return below how many seconds so great a part of what a histogram counts lies; None if it counts nothing.
+    """Return the seconds below which this part, 0 to 1, of what a histogram counts lies; None if it counts nothing.
 
     Inside of a class, times are taken as spread evenly. Of the last class, which has no upper bound, the answer is its
     lower one.
@@ -140,6 +154,12 @@ def _read(root: Path | str, since_ms: int, until_ms: int, coarsest: int) -> tupl
     except FileNotFoundError:
         settings_of(Path(root))
         return [], {}
+
+
+def _known_s(records: Sequence[Record], since_ms: int, until_ms: int) -> float:
+    began_ms = min((each.began_ms for each in records), default=until_ms)
+    ended_ms = max((each.ended_ms for each in records), default=since_ms)
+    return max(0, min(ended_ms, until_ms) - max(began_ms, since_ms)) / 1000
 
 
 def _in_time(record: Record) -> tuple[int, int]:

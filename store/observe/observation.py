@@ -92,6 +92,10 @@ class GroupQueue(NamedTuple):
         return max(0, self.min_offset - self.committed_offset)
 
 
+FOR_GOOD = ("handled", "dead_lettered", "skipped", "lost")
+"""Counters by one of which each message leaves its group; one that was retried comes again."""
+
+
 class Call(NamedTuple):
     """One call of a handler that runs now."""
 

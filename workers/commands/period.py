@@ -11,35 +11,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqclient.workers.console import terminal
+from rmqclient.workers.console.layout import shortened, width_of
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
 
 if TYPE_CHECKING:
     from rmqclient.metrics import Figures
 
-_HEAD = (
-    f"{'GROUP':<17} {'IN/S':>7} {'HANDLED/S':>9} {'FAILED':>6} {'WAIT50':>7} {'WAIT95':>7} {'RUN95':>7} "
-    f"{'LAG':>7} {'DRAIN':>5}"
-)
-_SORTS = {"lag": "lag", "in_s": "in_s", "out_s": "handled_s", "group": "group"}
+_HEADS = ("GROUP", "IN/S", "OUT/S", "FAILED", "WAIT50", "WAIT95", "RUN95", "LAG", "DRAIN")
+_SORTS = ("lag", "in_s", "out_s", "group")
+_LEAST = 6
+"""Columns that the name of a group, or of a store, keeps."""
 
 
 def show_since(root: Path, since_ms: int, sort: str, wanted: str, out: Output) -> None:
     """Print what each group did since then. Raises UsageError, StoreCannotBeOpened."""
     from rmqclient.errors import QueueError
-    from rmqclient.metrics import figures_of
+    from rmqclient.metrics import figures_of, known_s
 
     if sort not in _SORTS:
         raise click.UsageError(f"--since has no {sort}: sort by {', '.join(_SORTS)}")
     now_ms = round(datetime.datetime.now(datetime.UTC).timestamp() * 1000)
     try:
         rows = [_row(each) for each in figures_of(root, since_ms, now_ms) if wanted in each.group]
+        seconds = known_s(root, since_ms, now_ms)
     except (QueueError, OSError) as error:
         raise StoreCannotBeOpened(str(error)) from error
-    key = _SORTS[sort]
-    rows.sort(key=lambda row: (row["group"] if key == "group" else -row[key], row["group"]))
+    rows.sort(key=lambda row: (row["group"] if sort == "group" else -row[sort], row["group"]))
     if out.is_for_people:
-        click.echo("\n".join(_lines(root, since_ms, rows)))
+        click.echo("\n".join(_lines(root, since_ms, seconds, rows)))
     else:
         out.write(rows)
 
@@ -53,8 +54,10 @@ def _row(each: Figures) -> dict[str, Any]:
         "failed": each.row.failed,
         "retried": each.row.retried,
         "dead_lettered": each.row.dead_lettered,
+        "skipped": each.row.skipped,
+        "lost": each.row.lost,
         "in_s": _rounded(each.published_per_s),
-        "handled_s": _rounded(each.handled_per_s),
+        "out_s": _rounded(each.finished_per_s),
         "failed_ratio": _rounded(each.failed_ratio),
         "wait_p50_s": _rounded(each.waited_s(0.5)),
         "wait_p95_s": _rounded(each.waited_s(0.95)),
@@ -69,21 +72,37 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None else round(number, 4)
 
 
-def _lines(root: Path, since_ms: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    known_s = max((row["seconds"] for row in rows), default=0.0)
-    yield f"{root}  since {_local(since_ms)}, of which the history knows {_time(known_s)}"
+def _lines(root: Path, since_ms: int, known_s: float, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    columns = terminal.columns()
+    known = f"  since {_local(since_ms)}, of which the history knows {_time(known_s)}"
+    name = str(root) if columns is None else shortened(str(root), max(_LEAST, columns - len(known)))
+    yield name + known
     yield ""
-    yield _HEAD
-    yield from map(_line, rows) if rows else ["nothing: no group did anything since then, or there is no history yet"]
+    cells = [_HEADS, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in list(zip(*cells, strict=True))[1:]]
+    numbers = [" ".join(map(str.rjust, row[1:], widths)) for row in cells]
+    name_width = max(width_of(row[0]) for row in cells)
+    if columns is not None:
+        name_width = min(name_width, max(_LEAST, columns - 1 - len(numbers[0])))
+    for (name, *_), rest in zip(cells, numbers, strict=True):
+        shown = shortened(name, name_width)
+        yield f"{shown}{' ' * (name_width - width_of(shown))} {rest}"[:columns]
+    if not rows:
+        yield "no group did anything since then" if known_s else "there is no history yet"
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    failed = "-" if row["failed_ratio"] is None else f"{row['failed_ratio']:.1%}"
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     drained = "never" if row["drained_in_s"] is None else _time(row["drained_in_s"]) if row["lag"] else "-"
     return (
-        f"{row['group'][:17]:<17} {_rate(row['in_s']):>7} {_rate(row['handled_s']):>9} {failed:>6} "
-        f"{_time(row['wait_p50_s']):>7} {_time(row['wait_p95_s']):>7} {_time(row['run_p95_s']):>7} "
-        f"{row['lag']:>7,} {drained:>5}"
+        row["group"],
+        _rate(row["in_s"]),
+        _rate(row["out_s"]),
+        "-" if row["failed_ratio"] is None else f"{row['failed_ratio']:.1%}",
+        _time(row["wait_p50_s"]),
+        _time(row["wait_p95_s"]),
+        _time(row["run_p95_s"]),
+        f"{row['lag']:,}",
+        drained,
     )
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from rmqclient.workers.commands.frame import SORTS, Wish, lines_of, rows_of, sorted_by
 from rmqclient.workers.commands.period import show_since
@@ -49,6 +50,7 @@ _SCROLLS = {
     "\x1b[5~": -_PAGE,
 }
 """Lines that a key goes down."""
+_LIVE_OPTIONS = {"once": "--once", "frames": "-n", "interval": "--interval", "message_age": "--message-age"}
 _HELP = (
     "q          end",
     "space      pause, and go on",
@@ -97,6 +99,7 @@ def top(
     if not isinstance(root, Path):
         raise NotOnCluster("top reads the shared memory of a store: of a cluster, see `rmq group ls`")
     if since is not None:
+        _check_only_since()
         show_since(root, since, sort, wanted, out)
         return
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -177,6 +180,18 @@ class View:
     def close(self) -> None:
         """Let go of the store."""
         self._sampler.close()
+
+
+def _check_only_since() -> None:
+    """Raise UsageError for an option that has no effect beside --since."""
+    context = click.get_current_context()
+    given = [
+        option
+        for name, option in _LIVE_OPTIONS.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"--since prints once, of the history: leave out {' and '.join(given)}")
 
 
 def _size() -> os.terminal_size:
