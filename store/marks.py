@@ -8,8 +8,8 @@ A line is written by one append, so lines of several processes do not mix. A pro
 line that is no JSON, which readers step over; the next one begins a new line. Lines are not flushed: a power cut can
 take the last ones.
 
-A file of more than :data:`MOST_BYTES` gets the name ``marks.old.jsonl``, in the place of the one before, and a new one
-begins. So the two have a fixed size together, and the last few thousand marks are there.
+A file that has become longer than :data:`MOST_BYTES` gets the name ``marks.old.jsonl``, in the place of the one
+before, and a new one begins. So the two have about twice that at most, and the last few thousand marks are there.
 
 A mark is written when what it tells of is done. It never fails that: a full disk costs the mark.
 """
@@ -37,8 +37,13 @@ KINDS: Final = ("opened", "start", "stop", "scale", "worker", "pause", "resume",
 """A store opened after a kill; a supervisor, which started or stopped, or has other workers; a worker that died, hangs,
 or is started again; a group paused, resumed or moved; dead letters sent again; files of the log removed."""
 
+_A_STORE_HAS = ("store.json", "commitlog")
 _MOST_WORDS = 500
-_NEW_LINE_S = 0.2
+_RENAMING_S = 0.2
+_LONGEST_LINE = 16 << 10
+"""Bytes: more than a mark has."""
+_LATEST_MS = 253_370_764_800_000
+"""The year 9999, with which the calendar ends."""
 
 _log = Log(__name__)
 
@@ -53,7 +58,8 @@ class Mark(NamedTuple):
     subject: str
     """A group, a worker, or the store."""
     author: str
-    """The user of the operating system that did it; empty for what the store does by itself."""
+    """The user of the operating system that did it, or the address of a client of ``rmq serve``; empty for what the
+    store does by itself."""
     words: str
     pid: int
     """Of the process that wrote it, in its PID namespace."""
@@ -86,19 +92,23 @@ class Marks:
         finally:
             os.close(descriptor)
         if size > MOST_BYTES:
-            with suppress(QueueError), self._lock.held(HISTORY_BYTE, _NEW_LINE_S):  # else the next mark does it
-                if path.stat().st_size > MOST_BYTES:
-                    path.replace(self._root / OLD_MARKS_FILE)
+            self._begin_anew(path)
+
+    def _begin_anew(self, path: Path) -> None:
+        # Without the lock, or if another process has just done it, the next mark does it.
+        with suppress(QueueError, FileNotFoundError), self._lock.held(HISTORY_BYTE, _RENAMING_S):
+            if path.stat().st_size > MOST_BYTES:
+                path.replace(self._root / OLD_MARKS_FILE)
 
 
 def marks_of(root: Path | str, since_ms: int = 0, kinds: Collection[str] = KINDS) -> list[Mark]:
     """Return the marks of a store from a time on, in the order in which they were written, without a lock.
 
     What is no mark, such as a line that a killed process has left, is stepped over. Raises StoreUnusable where no
-    directory is.
+    store is.
     """
-    if not Path(root).is_dir():
-        raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
+    if not any(Path(root, name).exists() for name in _A_STORE_HAS):
+        raise StoreUnusable(f"{root} holds no store: neither {' nor '.join(_A_STORE_HAS)}")
     marks = (mark for name in (OLD_MARKS_FILE, MARKS_FILE) for mark in _read(Path(root, name)))
     return [mark for mark in marks if mark.at_ms >= since_ms and mark.kind in kinds]
 
@@ -113,8 +123,8 @@ def user() -> str:
 
 def _read(path: Path) -> Iterator[Mark]:
     with suppress(FileNotFoundError), path.open("rb") as lines:
-        for line in lines:
-            with suppress(ValueError, TypeError):
+        while line := lines.readline(_LONGEST_LINE):
+            with suppress(ValueError, TypeError, RecursionError):
                 yield _mark(json.loads(line))
 
 
@@ -122,4 +132,6 @@ def _mark(fields: dict[str, Any]) -> Mark:
     mark = Mark(**fields)
     if not all(isinstance(value, kind) for value, kind in zip(mark, (int, str, str, str, str, int), strict=True)):
         raise TypeError(f"{fields} is no mark")
+    if not 0 <= mark.at_ms < _LATEST_MS:
+        raise ValueError(f"{mark.at_ms} ms is no time")
     return mark

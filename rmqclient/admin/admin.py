@@ -248,10 +248,9 @@ class Admin(Closing):
         names = sorted({each.group for each in self._queues_of(group, targets)}) or [group]
         moved = [self._seek_info(name, queue, target) for name in names for queue, target in targets.items()]
         if not dry_run:
-            wanted = {(name, queue): target for name in names for queue, target in targets.items()}
-            self._backend.groups.seek(Move(wanted, at_ms))
-            where = ", ".join(f"{queue.topic} {queue.queue_id} to {target:,}" for queue, target in targets.items())
-            self._mark("seek", group, where)
+            move = Move({(name, queue): target for name in names for queue, target in targets.items()}, at_ms)
+            self._backend.groups.seek(move)
+            self._mark("seek", group, move.in_words)
         return moved
 
     def remove_group(self, group: str, *, dry_run: bool = False) -> list[QueueLag]:
@@ -275,39 +274,30 @@ class Admin(Closing):
         return stood
 
     def pause(
-        self,
-        group: str,
-        topic: str | None = None,
-        *,
-        queue_id: int | None = None,
-        reason: str = "",
-        author: str | None = None,
+        self, group: str, topic: str | None = None, *, queue_id: int | None = None, reason: str = ""
     ) -> list[QueueLag]:
         """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.
 
         The queues are all that the group ever had, or those of one topic, or one of these. The pause holds until
         :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. ``reason``
-        and ``author``, without one the user of this process, stand in the store's marks. Raises InvalidName,
-        UnknownGroup, StoreBusy.
+        stands in the store's marks, beside the user of this process. Raises InvalidName, UnknownGroup, StoreBusy.
         """
         paused = self._set_paused(group, topic, queue_id, paused=True)
-        self._mark("pause", group, _of(topic, queue_id, reason), author)
+        self._mark("pause", group, _of(topic, queue_id, reason))
         return paused
 
-    def resume(
-        self, group: str, topic: str | None = None, *, queue_id: int | None = None, author: str | None = None
-    ) -> list[QueueLag]:
+    def resume(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
         """Let a group take messages again, at once. Raises as :meth:`pause`."""
         resumed = self._set_paused(group, topic, queue_id, paused=False)
-        self._mark("resume", group, _of(topic, queue_id), author)
+        self._mark("resume", group, _of(topic, queue_id))
         return resumed
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _mark(self, kind: str, group: str, words: str, author: str | None = None) -> None:
+    def _mark(self, kind: str, group: str, words: str) -> None:
         """Say in the marks of a store what was done; a cluster has none."""
         if self._backend.store is not None:
-            self._backend.store.marks.write(kind, group, words, author=author)
+            self._backend.store.marks.write(kind, group, words)
 
     def _group(self, group: str) -> Group | None:
         return self._backend.groups.find(check_group(group))

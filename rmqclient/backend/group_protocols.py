@@ -327,6 +327,12 @@ class Move(NamedTuple):
     Brokers older than 5.0 move running members only by it.
     """
 
+    @property
+    def in_words(self) -> str:
+        """Where each queue is moved to, for the marks of a store."""
+        places = {queue: offset for (_, queue), offset in self.offsets.items()}
+        return ", ".join(f"{queue.topic} {queue.queue_id} to {offset:,}" for queue, offset in places.items())
+
 
 class Groups(Protocol):
     """The groups of a backend, for users that are not members. Methods raise StoreBusy."""

@@ -10,14 +10,14 @@ _ROLES = {
     7: "the compaction of a queue",
     8: "following the primary",
     9: "sending the log",
-    10: "the history",
+    10: "the history and the marks",
 }
 """By the byte of the lock file, :mod:`rmqclient.store.files.file_lock`."""
 OWNERS = 1 << 32
 """From here on, each process that has the store open holds a byte, for the mutexes."""
 _TAKEN_OVER = (2, 10, *range(4_096, 12_288))
-"""The housekeeper's role, members and workers: leases end by themselves, and others go on. Nobody waits for the
-history."""
+"""The housekeeper's role, members and workers: leases end by themselves, and others go on. Without the history
+and the marks, too: the next record has what is missing, and the next mark renames the file."""
 
 
 def locked(byte: int) -> str:

@@ -181,17 +181,23 @@ class Retention:
         self._finish_removal()
         config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
         removed: list[int] = []
-        for base in self._compacted(due(self._candidates(), self._moment(requested), config)):
+        try:
+            for base in self._compacted(due(self._candidates(), self._moment(requested), config)):
+                if removed:
+                    self._pause(PAUSE_S)
+                self._remove_log_file(base)
+                removed.append(base)
+        finally:  # also of those before one that cannot be removed
             if removed:
-                self._pause(PAUSE_S)
-            self._remove_log_file(base)
-            removed.append(base)
-        if removed:
-            _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
-            words = f"{len(removed)} files of the log, from {removed[0]:,} on"
-            self._marks.write("retention", "store", words, author=None if requested else "")
+                self._tell(removed, requested)
         self._clean_behind()
         return removed
+
+    def _tell(self, removed: list[int], requested: bool) -> None:
+        _log.info("removed %d commit log files, from %d on", len(removed), removed[0])
+        files = "1 file" if len(removed) == 1 else f"{len(removed)} files"
+        words = f"{files} of the log, from {removed[0]:,} on"
+        self._marks.write("retention", "store", words, author=None if requested else "")
 
     # --- deciding ---------------------------------------------------------------------------------
 

@@ -11,7 +11,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqclient.store.marks import user
+from rmqclient.store import open_store
+from rmqclient.store.marks import marks_of, user
+from rmqclient.workers.loading import ImportedApp
+from rmqclient.workers.processes.signals import SignalPipe
+from rmqclient.workers.processes.supervisor import Supervisor
+from rmqclient.workers.processes.worker import Boot
 from tests.workers.supervised import Supervised, eventually, rmq, runs
 
 
@@ -65,6 +70,25 @@ def test_a_day_is_told_back_in_order(supervise: Callable[..., Supervised], tmp_p
     assert [each["kind"] for each in afternoon][-4:] == ["resume", "stop", "start", "opened"]
     assert [each["kind"] for each in events(morning.root, "--kind", "pause", "--kind", "resume")] == ["pause", "resume"]
     assert rmq("events", *store).count("\n") >= len(told)
+
+
+@pytest.mark.guarantee("G128")
+def test_a_supervisor_whose_loop_raises_is_told_to_have_ended_by_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Supervisor) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Supervisor, "_turn", fail)
+    boot = Boot(root=tmp_path / "store", config=None, app=ImportedApp.of("shop:app"), before_import=b"")
+    with open_store(tmp_path / "store") as store, SignalPipe() as pipe:
+        supervisor = Supervisor(
+            store.workers(), boot, pipe, processes=1, mark=store.marks.write, application="shop:app 1.4.2"
+        )
+        with pytest.raises(OSError, match="Too many"):
+            supervisor.run()
+    told = [(mark.kind, mark.words) for mark in marks_of(tmp_path / "store")]
+    assert told == [("start", "1 worker of shop:app 1.4.2"), ("stop", "shop:app 1.4.2 ended by an error")]
 
 
 @pytest.mark.guarantee("G128")

@@ -123,14 +123,17 @@ class Supervisor:
 
     def run(self) -> ExitCode:
         """Return when every worker has stopped. If the loop itself raises, kill the remaining workers."""
-        self._mark("start", self._member_name, f"{len(self._workers)} workers of {self._application}")
+        workers = "1 worker" if len(self._workers) == 1 else f"{len(self._workers)} workers"
+        self._mark("start", self._member_name, f"{workers} of {self._application}")
+        end = "ended by an error"
         try:
             while self._workers:
                 self._turn()
+            end = f"ended: {self._exit_code.name.lower()}"
         finally:
             for child in self._children.values():
                 child.send(signal.SIGKILL)
-            self._mark("stop", self._member_name, f"{self._application} ended: {self._exit_code.name.lower()}")
+            self._mark("stop", self._member_name, f"{self._application} {end}")
         return self._exit_code
 
     def _turn(self) -> None:

@@ -89,7 +89,7 @@ class Resets:
         if not is_known and not present:
             raise AnswerError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
         targets = self._targets(request, present)
-        self._seek(group, targets)
+        self._seek(group, targets, request)
         renamed = {queue._replace(broker_name=self._broker_name): at for queue, at in targets.items()}
         for member in keeping:
             loop.call_soon_threadsafe(partial(tell_offsets, member, topic, renamed))
@@ -121,14 +121,18 @@ class Resets:
         for topic, offsets in self._progress.offsets(fields["srcGroup"]).items():
             if fields.get("topic") in (None, "", topic) and not topic.startswith("%"):
                 self._settings.auto_create(fields["destGroup"], request.peer.remote)
-                self._seek(fields["destGroup"], {MessageQueue(topic, number): at for number, at in offsets.items()})
+                targets = {MessageQueue(topic, number): at for number, at in offsets.items()}
+                self._seek(fields["destGroup"], targets, request)
         return request.success()
 
-    def _seek(self, group: str, targets: Mapping[MessageQueue, int]) -> None:
-        """Move a group, and each of its local members that keeps its own offsets."""
+    def _seek(self, group: str, targets: Mapping[MessageQueue, int], request: Request) -> None:
+        """Move a group, and each of its local members that keeps its own offsets; the store's marks name the client."""
         group = stored_group(group)
         names = sorted(self._names(group, targets)) or [group]
-        self._backend.groups.seek(Move({(name, queue): at for name in names for queue, at in targets.items()}))
+        move = Move({(name, queue): at for name in names for queue, at in targets.items()})
+        self._backend.groups.seek(move)
+        if targets:
+            self._store.marks.write("seek", group, move.in_words, author=str(request.peer.remote))
 
     def _names(self, group: str, queues: Iterable[MessageQueue]) -> set[str]:
         moved = set(queues)

@@ -27,6 +27,7 @@ from rmqclient.remoting.bodies import (
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue
+from rmqclient.store.marks import marks_of
 from rmqclient.store.settings.config_file import TopicConfig
 from tests.broker.asking import Asking, AskingPeer, asking
 
@@ -186,6 +187,18 @@ def test_a_group_is_moved_to_where_another_one_is(client: Asking) -> None:
     _commit(client, "readers", 2)
     assert client.ask(RequestCode.CLONE_GROUP_OFFSET, srcGroup="readers", destGroup="copies", topic="orders").code == 0
     assert _committed(client, "copies") == [2, 2]
+
+
+@pytest.mark.guarantee("G128")
+def test_a_move_by_a_tool_is_marked_with_the_address_of_its_client(client: Asking) -> None:
+    _fill(client)
+    _commit(client, "readers", 2)
+    _reset(client, "readers", timestamp=0)
+    client.ask(RequestCode.CLONE_GROUP_OFFSET, srcGroup="readers", destGroup="copies", topic="orders")
+    marks = [tuple(mark[1:5]) for mark in marks_of(client.broker.store.root)]
+    places = "orders 0 to 0, orders 1 to 0"
+    peer = str(AskingPeer().remote)
+    assert marks == [("seek", "readers", peer, places), ("seek", "copies", peer, places)]
 
 
 def _consumers(client: Asking, group: str) -> Frame:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager
 from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from rmqclient.admin import Admin
 from rmqclient.store import Message, open_store
@@ -104,21 +107,81 @@ def test_what_people_do_to_a_group_is_marked(root: Path) -> None:
         appender_of(store).append(Message(TOPIC, b"1"))
         grant_of(store, "mail")
         with Admin(root) as admin:
-            admin.pause("mail", reason="SMTP is down", author="ada")
+            admin.pause("mail", reason="SMTP is down")
             admin.seek("mail", TOPIC, "latest", dry_run=True)
             admin.seek("mail", TOPIC, "latest")
             admin.resume("mail")
     found = [(mark.kind, mark.subject, mark.author, mark.words) for mark in marks_of(root)]
     assert found == [
-        ("pause", "mail", "ada", "SMTP is down"),
+        ("pause", "mail", user(), "SMTP is down"),
         ("seek", "mail", user(), f"{TOPIC} 0 to 1"),
         ("resume", "mail", user(), ""),
     ]
 
 
-def test_where_no_store_is_there_are_no_marks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_where_no_store_is_there_are_no_marks(tmp_path: Path, is_there: bool) -> None:
+    if is_there:
+        (tmp_path / "nowhere").mkdir()
     with pytest.raises(StoreUnusable):
         marks_of(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(b"[" * 100_000, id="nested"),
+        pytest.param(
+            b'{"at_ms": %d, "kind": "pause", "subject": "", "author": "", "words": "", "pid": 1}' % 10**18,
+            id="a time after the calendar",
+        ),
+        pytest.param(
+            b'{"at_ms": -1, "kind": "pause", "subject": "", "author": "", "words": "", "pid": 1}',
+            id="a time before 1970",
+        ),
+        pytest.param(b'"' + b"x" * (1 << 20) + b'"', id="long"),
+        pytest.param(b"\xff\x00", id="no text"),
+    ],
+)
+def test_a_line_that_is_no_mark_is_stepped_over(root: Path, line: bytes) -> None:
+    with open_store(root, SMALL, housekeeping=False) as store:
+        store.marks.write("pause", "before")
+        with (root / MARKS_FILE).open("ab") as file:
+            file.write(line + b"\n")
+        store.marks.write("pause", "after")
+    assert [mark.subject for mark in marks_of(root)] == ["before", "after"]
+    assert CliRunner().invoke(events.events, ["--store", str(root)]).exit_code == 0
+
+
+def test_a_file_of_one_line_is_not_read_whole(root: Path) -> None:
+    with open_store(root, SMALL, housekeeping=False):
+        pass
+    with (root / MARKS_FILE).open("wb") as file:
+        file.write(b"x" * (64 << 20))
+    tracemalloc.start()
+    try:
+        assert marks_of(root) == []
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_mark_is_written_also_if_another_process_has_just_renamed_the_file(
+    root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(root, SMALL, housekeeping=False) as store:
+        (root / MARKS_FILE).write_bytes(b"\n" * (MOST_BYTES + 1))
+        held = store.lock.held
+
+        def renamed_before(*words: int) -> AbstractContextManager[None]:
+            (root / MARKS_FILE).rename(root / OLD_MARKS_FILE)
+            return held(*words)
+
+        monkeypatch.setattr(type(store.lock), "held", lambda _, *words: renamed_before(*words))
+        store.marks.write("pause", "mail")
+        monkeypatch.undo()
+    assert [mark.subject for mark in marks_of(root)] == ["mail"]
+    assert caplog.records == []
 
 
 def test_the_command_knows_the_kinds() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import subprocess
@@ -81,6 +82,25 @@ def test_what_retention_removes_is_marked_without_an_author_and_what_a_person_as
     kept.retention.clean(requested=True)
     marks = [(mark.kind, mark.author, mark.words.split()[0]) for mark in marks_of(kept.store.root)]
     assert marks == [("retention", "", str(FILES_A_PASS)), ("retention", user(), "2")]
+
+
+@pytest.mark.guarantee("G128")
+def test_files_that_were_removed_before_one_that_cannot_be_are_marked(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(kept.store, 5)
+    kept.clock.pass_by(80 * HOUR)
+    remove, tried = kept.retention._remove_log_file, itertools.count()
+
+    def fail_the_second(base: int) -> None:
+        if next(tried) == 1:
+            raise OSError(5, "Input/output error")
+        remove(base)
+
+    monkeypatch.setattr(kept.retention, "_remove_log_file", fail_the_second)
+    with pytest.raises(OSError, match="Input/output"):
+        kept.retention.clean()
+    assert [mark.words for mark in marks_of(kept.store.root)] == ["1 file of the log, from 0 on"]
 
 
 def test_consume_queue_files_go_with_their_last_message_and_the_last_file_stays(store: MessageStore) -> None:
