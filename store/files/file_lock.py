@@ -16,7 +16,7 @@ so no process has to clean up after another::
     7            COMPACTION_BYTE   exclusive, a pass     a process that compacts a queue of a compact topic
     8            FOLLOWER_BYTE     exclusive, for life   the process that follows the primary of a replica
     9            SENDER_BYTE       exclusive, for life   the process that sends the log to replicas
-    10           HISTORY_BYTE      exclusive, short      a process that writes the history
+    10           HISTORY_BYTE      exclusive, short      a process that writes the history, or renames the marks
     4096 + slot  MEMBER_BYTES      exclusive, for life   a member of a group; its release is the death notice
     8192 + slot  WORKER_BYTES      exclusive, for life   a worker; its release is the death notice
     12288 + n    ONCE_BYTES        exclusive, short      a process that sends with a key that has this number
