@@ -154,7 +154,8 @@ def _row(columns: list[_Column], widths: list[int], number: int) -> list[str]:
     *others, last = cells
     if " " not in last or width_of(last) <= widths[-1]:
         return [_line(columns, widths, cells)]
-    broken = [shortened(each, widths[-1]) for each in textwrap.wrap(last, widths[-1], break_on_hyphens=False)]
+    lines = textwrap.wrap(last, widths[-1], break_on_hyphens=False, break_long_words=False)
+    broken = [shortened(each, widths[-1]) for each in lines]
     first = [_line(columns, widths, [*others, broken[0]])]
     return first + [_line(columns, widths, ["" for _ in others] + [each]) for each in broken[1:]]
 

@@ -32,6 +32,7 @@ SHOWN = [
     ("dlq", "replay", GROUP, "--dry-run"),
     ("doctor",),
     ("doctor", "-v"),
+    ("events",),
     ("group", "assignment", GROUP),
     ("group", "clone", GROUP, "other", "--dry-run"),
     ("group", "info", GROUP),
@@ -86,6 +87,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(30):
             admin.seek(f"idle-{number:03}", "topic-000", "latest")
         admin.seek(GROUP, LONG, "earliest")
+        admin.pause(GROUP, reason="the invoices of a year are written again, and nobody may get one twice")
     with open_store(root) as store:
         letters = store.appenders.make(lambda topic: store.topics.create(topic, 1), encode_body)
         for _ in range(5):
