@@ -84,11 +84,22 @@ def as_text(what: str, *, verbose: bool = False) -> report.Form:
     return lambda found: report.text(found, verbose=verbose or what != "all", width=width)
 
 
-def checked(what: str, root: str, limits: Limits, written: report.Form, *, is_for_nagios: bool) -> int:
-    """Look at a store by one of ``LOOKS``, print what ``written`` makes of it, and return the exit code."""
+def checked(
+    what: str,
+    root: str,
+    limits: Limits,
+    written: report.Form,
+    *,
+    is_for_nagios: bool,
+    holds: Callable[[findings.Finding], bool] | None = None,
+) -> int:
+    """Look at a store by one of ``LOOKS``, print what ``written`` makes of it, and return the exit code.
+
+    Both tell of the findings for which ``holds`` holds, and of no other.
+    """
     try:
         with Reading(root) as reading:
-            found = LOOKS[what](reading, limits)
+            found = list(filter(holds, LOOKS[what](reading, limits)))
     except Unreadable as error:
         lost = [f"{each.state}; {each.remedy}" for each in findings.removed(left_behind(root))]
         reason = "; ".join([str(error), *lost, *findings.renamed_elsewhere(renamed())])
@@ -97,7 +108,8 @@ def checked(what: str, root: str, limits: Limits, written: report.Form, *, is_fo
             return findings.UNKNOWN
         print(f"rmq: {reason}", file=sys.stderr)  # noqa: T201 - as above
         return _CANNOT_OPEN
-    print(written(found))  # noqa: T201 - as above
+    if text := written(found):
+        print(text)  # noqa: T201 - as above
     if is_for_nagios:
         return report.worst(found)
     return _FAILED if any(each.level >= findings.CRITICAL for each in found) else 0
@@ -110,7 +122,7 @@ def _read(arguments: Sequence[str]) -> dict[str, Any] | None:
     what = words.pop(0) if words and words[0] in LOOKS else "all"
     while words:
         name, joined, value = words.pop(0).partition("=")
-        name = _SHORT.get(name, name.removeprefix("--"))
+        name = _SHORT.get(name) or (name.removeprefix("--") if name.startswith("--") else "")
         if name not in _QUICK or not (joined or words):
             return None
         given[name] = value if joined else words.pop(0)

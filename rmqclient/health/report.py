@@ -84,7 +84,7 @@ def as_json(findings: list[Finding]) -> str:
 def nagios(findings: list[Finding]) -> str:
     """Return one line by the Nagios plugin guidelines: the level, what is wrong, and the numbers behind a bar."""
     wrong = [each for each in findings if each.level] or findings
-    said = "; ".join(f"{_subject(each)} {each.state}" for each in wrong)
+    said = "; ".join(f"{_subject(each)} {each.state}" for each in wrong) or "no finding"
     values = [
         f"{_label(finding, value.name)}={value.value:g};{_number(value.warn)};{_number(value.crit)}"
         for finding in findings

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqclient.duration import duration_in
+from rmqclient.health import report
 from rmqclient.place import scheme_of
 from rmqclient.workers import probe
 from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.parameters import duration, with_store
 from rmqclient.workers.console.watching import with_watch
+from rmqclient.workers.console.where import RowCondition
 
 if TYPE_CHECKING:
-    from rmqclient.health import report
     from rmqclient.health.findings import Finding
     from rmqclient.health.limits import Limits
 
@@ -80,9 +81,14 @@ def check(
 
         told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
         raise StoreCannotBeOpened(told)
-    out = Output("json" if output == "text" and query else output, query, where)
+    out = Output("json" if output == "text" and query else output, query)
     written = _form(out, probe.as_text(what, verbose=verbose))
-    code = probe.checked(what, str(root), _limits(given), written, is_for_nagios=output == "nagios")
+    is_for_nagios = output == "nagios"
+    condition = None if where is None else RowCondition(where)
+    holds = None if condition is None else lambda found: condition.holds(report.row(found))
+    code = probe.checked(what, str(root), _limits(given), written, is_for_nagios=is_for_nagios, holds=holds)
+    if condition is not None and (note := condition.note(is_for_people=out.form in ("text", "table"))):
+        click.echo(note, err=True)
     click.get_current_context().exit(code)
 
 
@@ -120,11 +126,8 @@ def _limits(given: dict[str, Any]) -> Limits:
 
 
 def _form(out: Output, text: report.Form) -> report.Form:
-    from rmqclient.health import report
-
     def of_output(found: list[Finding]) -> str:
-        return out._replace(where=None).text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
+        return out.text(json.loads(report.as_json(found)), rows=[*map(report.row, found)])
 
     forms = {**report.FORMATS, "text": text}
-    form = of_output if out.query is not None else forms.get(out.form, of_output)
-    return lambda found: form([each for each in found if out.chosen([report.row(each)])])
+    return of_output if out.query is not None else forms.get(out.form, of_output)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -73,14 +73,12 @@ def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | N
 
     with opened_backend(root) as backend:
         if group_name is None:
-            rows = [status.row_of(each) for each in dead_letters.groups(backend)]
-        else:
-            _check_group(backend, group_name)
-            found = dead_letters.select(backend, group_name, _selection(chosen), limit)
-            rows = [status.dead_letter_row(each) for each in found]
-    out.write(rows, nothing="no dead letters")
-    if group_name is not None:
-        _check_found(rows, group_name, chosen)
+            out.write(map(status.row_of, dead_letters.groups(backend)), nothing="no dead letters")
+            return
+        _check_group(backend, group_name)
+        found = dead_letters.select(backend, group_name, _selection(chosen))
+        is_found = out.write(map(status.dead_letter_row, found), limit=limit, nothing="no dead letters")
+    _check_found(is_found, group_name, chosen, out.where)
 
 
 @dlq.command("show")
@@ -161,7 +159,7 @@ def dlq_replay(
     _report(letters, "would be replayed" if dry_run else "replayed", out)
     if rejected:
         raise click.ClickException(rejected)
-    _check_found(letters, group_name, chosen)
+    _check_found(bool(letters), group_name, chosen)
 
 
 @dlq.command("purge")
@@ -187,7 +185,7 @@ def dlq_purge(
             confirm(f"put {_count_of(len(letters))} of {group_name} aside?", yes=yes)
             letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
     _report(letters, "would be purged" if dry_run else "purged", out)
-    _check_found(letters, group_name, chosen)
+    _check_found(bool(letters), group_name, chosen)
 
 
 def _check_group(backend: Backend, group_name: str) -> None:
@@ -202,11 +200,13 @@ def _check_group(backend: Backend, group_name: str) -> None:
             raise unknown("group", group_name, known)
 
 
-def _check_found(found: Sequence[object], group_name: str, chosen: dict[str, Any]) -> None:
+def _check_found(is_found: bool, group_name: str, chosen: dict[str, Any], where: str | None = None) -> None:
     """Raise ClickException if a letter was asked for by its id or key, and there is none."""
     for name, word in (("message_id", "id"), ("key", "key")):
-        if not found and chosen[name] is not None:
-            raise click.ClickException(f"group {group_name} has no such dead letter, with the {word} {chosen[name]}")
+        if not is_found and chosen[name] is not None:
+            holds = "" if where is None else f", for which this holds: {where}"
+            told = f"group {group_name} has no such dead letter, with the {word} {chosen[name]}{holds}"
+            raise click.ClickException(told)
 
 
 def _report(letters: list[DeadLetter], what: str, out: Output) -> None:

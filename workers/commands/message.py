@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -159,11 +161,27 @@ def message_find(
     """Show the messages of TOPIC with KEY, the newest first."""
     holds = condition(where)
     with opened_reader(root) as reader:
-        found = [*filter(holds, reader.find(topic_name, key, since_ms=since, until_ms=until, limit=limit))]
+        found = _chosen(
+            holds, limit, lambda most: reader.find(topic_name, key, since_ms=since, until_ms=until, limit=most)
+        )
     if out.is_for_people:
         for each in found:
             click.echo(status.message_line(each))
     else:
         out.write([status.message_row(each) for each in found])
     if not found:
-        raise click.ClickException(f"no message of {topic_name} has the key {key} in that time")
+        condition_of_it = "" if where is None else f", for which this holds: {where}"
+        raise click.ClickException(f"no message of {topic_name} has the key {key} in that time{condition_of_it}")
+
+
+def _chosen(
+    holds: Callable[[ReceivedMessage], bool], limit: int, found: Callable[[int], list[ReceivedMessage]]
+) -> list[ReceivedMessage]:
+    """Return the first messages that hold; ``found`` returns at most so many, and is asked for more until it ends."""
+    most = limit
+    while True:
+        every = found(most)
+        chosen = [*islice(filter(holds, every), limit)]
+        if len(chosen) == limit or len(every) < most:
+            return chosen
+        most *= 4

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import datetime
 import time
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +40,10 @@ def schedule_ls(topic_name: str | None, limit: int, root: Path | str, out: Outpu
 
     now_ms = time.time_ns() // 1_000_000
     with opened_store(root, "messages that wait for a time") as store:
-        rows = [_waiting_row(each, now_ms) for each in islice(waiting.select(store, topic=topic_name), limit)]
-        if topic_name is not None and not rows:
+        rows = (_waiting_row(each, now_ms) for each in waiting.select(store, topic=topic_name))
+        nothing = "no message waits for its time; those with a delay level are not listed"
+        if not out.write(rows, limit=limit, nothing=nothing) and topic_name is not None:
             store.topics.queues(topic_name)  # raises UnknownTopic
-    nothing = "no message waits for its time; those with a delay level are not listed"
-    out.write(rows, nothing=nothing)
 
 
 @schedule.command("cancel")
@@ -69,7 +67,7 @@ def schedule_cancel(message_ids: tuple[str, ...], root: Path | str, out: Output)
 
 @schedule.command("crons")
 @click.argument("target")
-@with_output
+@with_rows
 def schedule_crons(target: str, out: Output) -> None:
     """List the schedules of TARGET, as `rmq run` takes it, with their next times."""
     from rmqclient.workers.loading import load_app

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,7 @@ def topic_table(topic_name: str, keys: tuple[str, ...], root: Path | str, out: O
         backend.topics.queues(topic_name)  # raises UnknownTopic: a table would wait for it to be made
         with Table(backend, topic_name) as table:
             rows = _rows(table, keys)
-    if out.is_for_people:
-        rows = [{"key": row["key"], "value": _printed(row)} for row in rows]
-    out.write(rows)
+    out.write(rows, line=lambda row: {"key": row["key"], "value": _printed(row)})
 
 
 def _rows(table: Table, keys: Sequence[str]) -> list[dict[str, Any]]:
@@ -71,7 +69,7 @@ def _row(values: Snapshot, key: str) -> dict[str, Any]:
         return {"key": key, "value": None, "value_base64": base64.b64encode(stored).decode("ascii")}
 
 
-def _printed(row: dict[str, Any]) -> str | None:
+def _printed(row: Mapping[str, Any]) -> str | None:
     """One cell for a person: text that cannot drive a terminal."""
     value = row["value"]
     if value is None:

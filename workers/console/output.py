@@ -10,10 +10,14 @@ content, so that nothing is cut off in a pipe.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+if TYPE_CHECKING:
+    from rmqclient.workers.console.where import RowCondition
 
 FORMATS = ("table", "json", "jsonl", "yaml", "csv")
 
@@ -37,35 +41,41 @@ class Output(NamedTuple):
         """Whether a person reads it, so that another form than a table may suit."""
         return self.form == "table" and self.query is None
 
-    def write(self, data: Any, *, rows: Sequence[Mapping[str, Any]] | None = None, nothing: str = "") -> None:
-        """Write data on standard output, as :meth:`text` makes it.
+    def write(
+        self,
+        data: Any,
+        *,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        line: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        limit: int | None = None,
+        nothing: str = "",
+    ) -> bool:
+        """Write data on standard output, as :meth:`text` makes it, and return whether there was any.
 
-        ``nothing`` is a note on standard error, for a person who asked for a table that has no row.
+        Of a list, or of an iterator of rows, those are written for which the condition holds, until there are
+        ``limit``. ``line`` makes of a row what a person sees of it in a table. ``nothing`` is a note on standard error,
+        for a person who asked for a table that has no row. Raises as :meth:`text`, and ``click.BadParameter`` for a
+        condition that is not SQL92.
         """
-        data, rows = self.chosen(data), rows if rows is None else self.chosen(rows)
-        if nothing and self.is_for_people and not (data if rows is None else rows):
-            click.echo(nothing, err=True)
-        if text := self._text(data, rows):
+        condition = self._condition()
+        data, rows = _first(data, condition, limit), _first(rows, condition, None)
+        shown = data if rows is None else rows
+        note = condition.note(is_for_people=self.is_for_people) if condition is not None else ""
+        if self.is_for_people:
+            note = note or ("" if shown else nothing)
+            rows = rows if line is None else [line(each) for each in data]
+        if note:
+            click.echo(note, err=True)
+        if text := self.text(data, rows=rows):
             click.echo(text)
+        return bool(shown)
 
     def text(self, data: Any, *, rows: Sequence[Mapping[str, Any]] | None = None) -> str:
         """Return data as text without its last line end.
 
         ``rows`` is shown by the table and by CSV instead of ``data``, if given. Raises ``click.BadParameter`` for a
-        query that is not JMESPath, and for a condition that is not SQL92.
+        query that is not JMESPath.
         """
-        return self._text(self.chosen(data), rows if rows is None else self.chosen(rows))
-
-    def chosen(self, data: Any) -> Any:
-        """Return the rows for which the condition holds; all of them without one, and what is no list of rows."""
-        if self.where is None or not isinstance(data, list):
-            return data
-        from rmqclient.workers.console.where import as_properties, compiled
-
-        holds = compiled(self.where).matches
-        return [row for row in data if holds(as_properties(row))]
-
-    def _text(self, data: Any, rows: Sequence[Mapping[str, Any]] | None) -> str:
         if self.query is not None:
             data, rows = apply_query(data, self.query), None
         shown = data if rows is None else rows
@@ -80,6 +90,20 @@ class Output(NamedTuple):
                 return _csv(shown)
             case _:
                 return _table(shown)
+
+    def _condition(self) -> RowCondition | None:
+        if self.where is None:
+            return None
+        from rmqclient.workers.console.where import RowCondition
+
+        return RowCondition(self.where)
+
+
+def _first(data: Any, condition: RowCondition | None, limit: int | None) -> Any:
+    """Return the first rows for which a condition holds; what is no list or iterator of them, as it is."""
+    if not isinstance(data, list | Iterator):
+        return data
+    return list(islice(data if condition is None else filter(condition.holds, data), limit))
 
 
 def apply_query(data: Any, query: str) -> Any:

@@ -46,6 +46,14 @@ def with_watch(command: Callable[..., Any]) -> Callable[..., Any]:
 class _Screen(io.StringIO):
     """What is written for a terminal, before it is drawn at once."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._terminal = sys.stdout
+
+    def fileno(self) -> int:
+        """Return the file of the terminal, which says how wide it is."""
+        return self._terminal.fileno()
+
     def isatty(self) -> bool:
         """Return True: colours and widths are those of the terminal."""
         return True

@@ -25,6 +25,8 @@ _OF_MESSAGES = (
     "born_timestamp",
     "store_timestamp",
 )
+_LENGTHS_OF_TIME = ("_ms", "_s", "seconds_left")
+"""How their names end."""
 
 
 def compiled(where: str) -> Sql92:
@@ -51,10 +53,36 @@ def condition(where: str | None) -> Callable[[ReceivedMessage], bool]:
     return holds
 
 
+class RowCondition:
+    """A condition on rows. It remembers what it met, to say why nothing was chosen."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._made = compiled(where)
+        self._columns: dict[str, None] = {}
+        self._has_chosen = False
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Tell whether the condition holds for a row."""
+        self._columns.update(dict.fromkeys(row))
+        is_chosen = self._made.matches(as_properties(row))
+        self._has_chosen |= is_chosen
+        return is_chosen
+
+    def note(self, *, is_for_people: bool) -> str:
+        """Return a column that no row has, and for a person that no row was chosen; empty if there were no rows."""
+        missing = [name for name in map(bytes.decode, self._made.names) if name not in self._columns]
+        if self._columns and missing:
+            return f"no row has {', '.join(missing)}; the columns are {', '.join(self._columns)}"
+        if self._columns and is_for_people and not self._has_chosen:
+            return f"no row for which this holds: {self._where}"
+        return ""
+
+
 def as_properties(row: Mapping[str, Any]) -> dict[str, str]:
     """Return the fields of a row as a filter reads the properties of a message: as texts, without those of no value.
 
-    Durations are whole milliseconds, because SQL92 compares a whole number with nothing else.
+    Lengths of time are whole milliseconds or seconds, because SQL92 compares a whole number with nothing else.
     """
     return {name: _as_property(name, value) for name, value in row.items() if value is not None}
 
@@ -62,7 +90,7 @@ def as_properties(row: Mapping[str, Any]) -> dict[str, str]:
 def _as_property(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float) and (name.endswith("_ms") or value.is_integer()):
+    if isinstance(value, float) and (name.endswith(_LENGTHS_OF_TIME) or value.is_integer()):
         return str(round(value))
     if isinstance(value, list | tuple):
         return " ".join(map(str, value))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import App, ReceivedMessage, RetryPolicy
+from rmqclient import App, Message, ReceivedMessage, RetryPolicy
+from rmqclient.codecs import encode_body
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from tests.workers.commands.test_cli import data, rows, run
@@ -309,3 +310,30 @@ def test_the_steps_of_a_message_are_shown_and_it_is_told_what_it_waits_for(tmp_p
         ("signal", "approved, 12 bytes of json"),
     ]
     assert "woken" in {row["event"] for row in told}
+
+
+def test_find_counts_the_messages_that_were_chosen(store: str) -> None:
+    for number in range(9):
+        words = ["--key", "A-17", "--property", f"region={'eu' if number in (0, 3) else 'us'}"]
+        run("send", "orders", str(number), *words, "--store", store)
+    found = run("message", "find", "orders", "A-17", "--where", "region = 'eu'", "--limit", "2", "--store", store)
+    assert [line.split()[-1] for line in found.stdout.splitlines()] == ["3", "0"]
+    missed = run("message", "find", "orders", "A-17", "--where", "region = 'asia'", "--store", store)
+    assert (missed.exit_code, "region = 'asia'" in missed.stderr) == (1, True)
+
+
+def test_lists_count_the_rows_that_were_chosen(store: str) -> None:
+    with open_store(store) as opened:
+        letters = opened.appenders.make(lambda topic: opened.topics.create(topic, 1), encode_body)
+        for number in range(9):
+            letters.append(Message("%DLQ%billing", b"dead", keys=[f"A-{number}"]))
+    listed = ("dlq", "ls", "billing", "-o", "jsonl", "--query", "[].keys[0]")
+    found = run(*listed, "--where", "keys IN ('A-5', 'A-7', 'A-8')", "--limit", "2", "--store", store)
+    assert found.stdout.split() == ['"A-5"', '"A-7"']
+    missed = run("dlq", "ls", "billing", "--key", "A-5", "--where", "attempts > 3", "--store", store)
+    assert (missed.exit_code, "attempts > 3" in missed.stderr.splitlines()[-1]) == (1, True)
+
+    run("send", "orders", "x", "--delay", "1h", "--count", "3", "--store", store)
+    run("send", "mails", "x", "--delay", "2h", "--count", "3", "--store", store)
+    shown = ("schedule", "ls", "-o", "jsonl", "--query", "[].topic", "--limit", "2", "--store", store)
+    assert run(*shown, "--where", "seconds_left > 3700").stdout.split() == ['"mails"'] * 2

@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin
+from rmqclient.workers.probe import main
 from tests.workers.commands.test_cli import run
 
 GROUPS = 107
@@ -50,3 +51,32 @@ def test_findings_are_chosen_and_shaped_as_the_rows_of_every_command(root: Path)
 def test_a_group_that_nobody_knows_is_a_miss(root: Path) -> None:
     assert run("check", "--group", "nope", "--min-ready", "0", "--store", str(root)).exit_code == 1
     assert run("check", "--group", "billing", "--min-ready", "0", "--store", str(root)).exit_code == 0
+
+
+def test_the_exit_code_and_what_is_shown_are_those_of_the_findings_that_were_chosen(root: Path) -> None:
+    # Given a store without workers, which is critical
+    assert run("check", "--store", str(root)).exit_code == 1
+
+    def check(where: str, form: str) -> tuple[int, str]:
+        result = run("check", "--where", where, "-o", form, "--store", str(root))
+        return result.exit_code, result.stdout
+
+    # Then a finding that was not chosen counts for neither
+    code, shown = check("check = 'none'", "nagios")
+    assert (code, shown.startswith("RMQ OK - no finding")) == (0, True)
+    code, shown = check("check = 'none'", "json")
+    assert (code, json.loads(shown)) == (0, {"status": "ok", "findings": []})
+    assert check("subject = 'billing'", "nagios")[0] == 1
+    assert check("check = 'workers'", "nagios")[0] == 2
+    assert check("check = 'workers'", "json")[0] == 1
+
+
+def test_a_choice_that_has_no_finding_says_so(root: Path) -> None:
+    result = run("check", "--where", "subject = 'nope'", "--store", str(root))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "subject = 'nope'" in result.stderr
+
+
+def test_a_word_of_an_option_without_its_dashes_is_wrong_usage(root: Path) -> None:
+    assert main(["output", "json", "--store", str(root)]) is None, "it is left to the tree"
+    assert run("check", "--store", str(root), "output", "json").exit_code == 2
