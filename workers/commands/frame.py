@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,13 +77,21 @@ def lines_of(found: Mapping[str, Any], wish: Wish, size: os.terminal_size) -> li
         groups = [*_window(groups, space - len(workers) - 1, wish.first), ""]
     else:
         groups, workers = _window(groups, space, wish.first), _window(workers, space, wish.first)
-    return [*head, *groups, *workers]
+    return [_cut(line, size.columns) for line in [*head, *groups, *workers][: max(0, size.lines - 1)]]
+
+
+def _cut(line: str, columns: int) -> str:
+    """Return a line of at most so many columns; one that is cut loses its colours."""
+    plain = _CODE.sub("", line)
+    return line if width_of(plain) <= columns else shortened(plain, columns)
 
 
 def _window(lines: list[str], space: int, first: int) -> list[str]:
     """Return the head and so many of the lines below it as there is space for; the last one counts the others."""
     if len(lines) <= space:
         return lines
+    if space < 2:
+        return lines[: max(0, space)]
     head, *rest = lines
     first = max(0, min(first, len(rest) - space + 2))
     shown = rest[first : first + space - 2]
@@ -161,6 +170,7 @@ _COLOURS = {
     "\x1b[33m": ("paused", "no members", "no owner", "suspended", "flow control", "overdue"),
     "\x1b[2m": ("idle",),
 }
+_CODE = re.compile("\x1b\\[[0-9]*m")
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 

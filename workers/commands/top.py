@@ -12,7 +12,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import sys
 import time
@@ -34,7 +33,6 @@ from rmqclient.workers.console.parameters import duration, moment, with_output, 
 if TYPE_CHECKING:
     from rmqclient.metrics import Observation
 
-_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _END = "q"
 _ESCAPE_S = 0.02
@@ -196,7 +194,7 @@ def _check_only_since() -> None:
 
 def _size() -> os.terminal_size:
     """Return the size of the terminal; off a terminal nothing is cut off."""
-    return shutil.get_terminal_size() if sys.stdout.isatty() else os.terminal_size((10_000, 10_000))
+    return terminal.size() if sys.stdout.isatty() else os.terminal_size((10_000, 10_000))
 
 
 def _live(view: View, interval: float, frames: int | None) -> None:
@@ -204,7 +202,7 @@ def _live(view: View, interval: float, frames: int | None) -> None:
     looks, paused, look_at = 1, False, time.monotonic() + interval
     with _keys() as pressed:
         while True:
-            lines = view.lines(shutil.get_terminal_size(), colours=terminal.has_colours())
+            lines = view.lines(terminal.size(), colours=terminal.has_colours())
             _draw(lines, "-- paused --" if paused else view.note)
             key = pressed(max(0.0, look_at - time.monotonic()))
             if key == _END:
@@ -225,10 +223,8 @@ def _draw(lines: list[str], note: str) -> None:
     if not terminal.is_addressable():
         click.echo("\n".join([*lines, ""]))
         return
-    note = shortened(note, shutil.get_terminal_size().columns - 1)
-    text = f"{_CLEAR_LINE}\r\n".join([*lines, note])
-    sys.stdout.write(f"{_HOME}{text}{_CLEAR_LINE}{_CLEAR_BELOW}")
-    sys.stdout.flush()
+    note = shortened(note, terminal.size().columns - 1)
+    terminal.draw([*lines, note])
 
 
 @contextlib.contextmanager

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
+
+_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def columns() -> int | None:
     """Return how many columns a line has; None off a terminal, where nothing is cut or broken."""
     if not sys.stdout.isatty():
         return None
-    return _of_variable("COLUMNS") or _size().columns
+    return size().columns
 
 
-def rows() -> int:
-    """Return how many lines the terminal shows; 24 if it does not say."""
-    return _of_variable("LINES") or _size().lines
+def size() -> os.terminal_size:
+    """Return the columns and lines of the terminal; 80 and 24 if it does not say."""
+    found = _size()
+    return os.terminal_size((_of_variable("COLUMNS") or found.columns, _of_variable("LINES") or found.lines))
 
 
 def is_addressable() -> bool:
@@ -29,6 +33,13 @@ def is_addressable() -> bool:
 def has_colours() -> bool:
     """Tell whether colours and bold text are wanted and understood: not with ``NO_COLOR``."""
     return is_addressable() and not os.environ.get("NO_COLOR")
+
+
+def draw(lines: Iterable[str]) -> None:
+    """Draw lines over those that the terminal shows; it must be addressable."""
+    text = f"{_CLEAR_LINE}\r\n".join(lines)
+    sys.stdout.write(f"{_HOME}{text}{_CLEAR_LINE}{_CLEAR_BELOW}")
+    sys.stdout.flush()
 
 
 def _size() -> os.terminal_size:

@@ -15,7 +15,6 @@ import click
 from rmqclient.workers.console import terminal
 from rmqclient.workers.console.parameters import duration
 
-_HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _CLEAR = "\x1b[2J"
 
 
@@ -73,8 +72,7 @@ def _written(command: Callable[[], Any]) -> list[str]:
 
 def _draw(lines: list[str]) -> None:
     """Draw lines from the top, with the number of those that the screen has no space for."""
-    space = terminal.rows() - 1
+    space = terminal.size().lines - 1
     if len(lines) > space:
         lines = [*lines[: space - 1], f"... {len(lines) - space + 1} more lines"]
-    text = f"{_CLEAR_LINE}\n".join([*lines, ""])
-    click.echo(f"{_HOME}{text}{_CLEAR_BELOW}", nl=False)
+    terminal.draw([*lines, ""])

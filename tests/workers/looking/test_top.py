@@ -154,6 +154,12 @@ def test_off_a_terminal_it_says_what_to_do(root: Path) -> None:
     assert (result.exit_code, "--once" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("words", [("--once",), ("-n", "3"), ("--interval", "2s"), ("--message-age", "1m")], ids=str)
+def test_what_the_history_has_no_use_for_is_refused(root: Path, words: tuple[str, ...]) -> None:
+    assert run("top", "--since", "1h", *words, "--store", str(root)).exit_code == 2
+    assert run("top", "--since", "1h", "--store", str(root), RMQ_TOP_INTERVAL="2s").exit_code == 0
+
+
 def test_what_is_no_store_is_told(tmp_path: Path) -> None:
     result = run("top", "--once", "--interval", "1ms", "--store", str(tmp_path))
     assert (result.exit_code, "holds no store" in result.stderr) == (3, True), result.output
