@@ -16,6 +16,8 @@ Form: TypeAlias = Callable[[list[Finding]], str]
 _MANY = {"lag": "group", "topic": "topic", "handler": "handler"}
 """Subjects of a check of which there can be many."""
 _INDENT = " " * 10
+_LEAST = 40
+"""Columns for which lines are broken: with fewer a word would be."""
 
 
 def worst(findings: list[Finding]) -> int:
@@ -47,8 +49,11 @@ def _counted(check: str, count: int) -> str:
 
 
 def broken(line: str, width: int | None) -> str:
-    """Return a line in several, each of at most ``width`` columns, all but the first indented; words stay whole."""
-    if width is None or len(line) <= width:
+    """Return a line in several, each of at most ``width`` columns, all but the first indented; words stay whole.
+
+    A terminal of fewer than 40 columns breaks them where it ends.
+    """
+    if width is None or len(line) <= (width := max(width, _LEAST)):
         return line
     return "\n".join(textwrap.wrap(line, width, subsequent_indent=_INDENT, break_on_hyphens=False))
 

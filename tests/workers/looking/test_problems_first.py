@@ -9,6 +9,7 @@ import pytest
 
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin
+from rmqclient.health.report import broken
 from rmqclient.workers.probe import main
 from tests.workers.commands.test_cli import run
 
@@ -80,3 +81,9 @@ def test_a_choice_that_has_no_finding_says_so(root: Path) -> None:
 def test_a_word_of_an_option_without_its_dashes_is_wrong_usage(root: Path) -> None:
     assert main(["output", "json", "--store", str(root)]) is None, "it is left to the tree"
     assert run("check", "--store", str(root), "output", "json").exit_code == 2
+
+
+def test_a_terminal_of_no_width_to_speak_of_breaks_no_word() -> None:
+    line = "critical  hung  hung 412 s in orders 2:7731  -> see its stack: `rmq worker stack 4711`"
+    assert broken(line, 1).split() == line.split()
+    assert max(map(len, broken(line, 1).splitlines())) <= 40
