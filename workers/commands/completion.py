@@ -1,7 +1,7 @@
 """``rmq completion``: what a shell runs to complete commands, options, and the names that are in the store.
 
 Topics and groups are read from the files of the store, which is not opened, so that a key press costs milliseconds.
-Ids of messages are read from the store itself.
+Ids of messages are read from the store itself, unless opening it would recover it after a kill.
 """
 
 # ruff: noqa: PLC0415 - imports inside functions: most key presses need none
@@ -81,6 +81,25 @@ def _workers(_: click.Context, root: Path) -> _Found:
         return [(str(each.pid), each.state.name.lower()) for each in reading.workers() if each.is_here]
 
 
+def _of_store(ids: Callable[[click.Context, Path], _Found]) -> Callable[[click.Context, Path], _Found]:
+    """Return what reads ids from a store; none of one that nobody has recovered yet, which is no work for a key."""
+
+    def found(context: click.Context, root: Path) -> _Found:
+        return () if (root / "abort").exists() and not _is_open(root) else ids(context, root)
+
+    return found
+
+
+def _is_open(root: Path) -> bool:
+    from rmqclient.store.observe.reading import Reading, Unreadable
+
+    try:
+        with Reading(str(root)) as reading:
+            return reading.is_open
+    except Unreadable:
+        return False
+
+
 def _letters(context: click.Context, root: Path) -> _Found:
     from rmqclient.failures import dead_letters
     from rmqclient.workers.console.opening import opened_backend
@@ -120,9 +139,9 @@ _COMPLETED: dict[tuple[str, str], Callable[[click.Context, Path], _Found]] = {
     ("message", "group"): _groups,
     ("worker", "pid"): _workers,
     ("worker", "pids"): _workers,
-    ("dlq", "message_id"): _letters,
-    ("schedule", "message_ids"): _waiting,
-    ("tx", "message_ids"): _undecided,
+    ("dlq", "message_id"): _of_store(_letters),
+    ("schedule", "message_ids"): _of_store(_waiting),
+    ("tx", "message_ids"): _of_store(_undecided),
 }
 """By the noun of a command, or of any, and the name of a parameter."""
 

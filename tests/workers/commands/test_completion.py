@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -74,6 +75,16 @@ def test_ids_of_messages_are_completed_by_those_that_the_command_can_use(root: P
     assert completed("rmq dlq show billing ", root) == [letter.strip().strip('"')]
     waiting = run("schedule", "ls", "-o", "json", "--query", "[].message_id | [0]", "--store", str(root)).stdout
     assert completed("rmq schedule cancel ", root) == [waiting.strip().strip('"')]
+
+
+def test_no_key_press_recovers_a_store_after_a_kill(root: Path, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+    shutil.copytree(root, killed)
+    (killed / "abort").touch()
+    assert completed("rmq dlq show billing ", killed) == []
+    assert (killed / "abort").exists(), "nobody has opened it"
+    with open_store(killed):
+        assert len(completed("rmq dlq show billing ", killed)) == 1, "it is open"
 
 
 def test_the_store_of_the_settings_is_looked_at(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
