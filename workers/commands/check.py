@@ -79,8 +79,8 @@ def check(
     if scheme_of(root):
         from rmqclient.workers.console.opening import StoreCannotBeOpened
 
-        told = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
-        raise StoreCannotBeOpened(told)
+        reason = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
+        raise StoreCannotBeOpened(reason)  # 1 would say that something is critical
     out = Output("json" if output == "text" and query else output, query)
     written = _form(out, probe.as_text(what, verbose=verbose))
     is_for_nagios = output == "nagios"

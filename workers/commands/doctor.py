@@ -70,7 +70,9 @@ def doctor(
     The exit code is 1 when something is bad. A bundle has no message body and no key unless you ask for them.
     """
     if scheme_of(root):
-        raise click.UsageError(f"{shown(root)} is a cluster: doctor looks at the directory of a store")
+        from rmqclient.errors import NotOnCluster
+
+        raise NotOnCluster(f"{shown(root)} is a cluster: doctor looks at the directory of a store")
     from rmqclient.workers.loading import load_app
 
     app = None if target is None else load_app(target)

@@ -120,3 +120,10 @@ def test_every_command_of_a_store_takes_it_from_the_variable_of_all(words: tuple
 def test_a_directory_without_a_store_is_3(words: tuple[str, ...], tmp_path: Path, root: Path) -> None:
     assert run(*words, RMQ_STORE=str(tmp_path / "nothing")).exit_code == ExitCode.STORE_CANNOT_BE_OPENED
     assert run(*words, RMQ_STORE=str(root), RMQ_CHECK_MIN_READY="0").exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize(("words", "code"), [("top --once", 1), ("events", 1), ("doctor", 1), ("check", 3)])
+def test_what_only_a_directory_tells_fails_for_a_cluster_and_check_cannot_read_it(words: str, code: int) -> None:
+    refused = run(*words.split(), "--store", "rocketmq://127.0.0.1:9876")
+    assert (refused.exit_code, refused.stdout) == (code, ""), refused.output
+    assert refused.stderr.splitlines()[-1].startswith("rmq: ")
