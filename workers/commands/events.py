@@ -5,17 +5,15 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, with_output, with_store
-
-if TYPE_CHECKING:
-    from rmqclient.metrics import Mark
+from rmqclient.workers.console.parameters import moment, with_rows, with_store
 
 KINDS = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "retention")
 """As the store has them; a test compares."""
@@ -25,7 +23,7 @@ KINDS = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek"
 @click.option("--since", type=moment, default="24h", show_default=True, help="From 2h ago on, or 2026-11-20T10:00Z.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only these; may be repeated.")
 @with_store
-@with_output
+@with_rows
 def events(since: int, kinds: tuple[str, ...], root: Path | str, out: Output) -> None:
     """Show what was done to a store, and by whom, the oldest first: deploys, pauses, seeks, replays, dead workers.
 
@@ -41,18 +39,15 @@ def events(since: int, kinds: tuple[str, ...], root: Path | str, out: Output) ->
         found = marks_of(root, since, kinds or KINDS)
     except (QueueError, OSError) as error:
         raise StoreCannotBeOpened(str(error)) from error
-    if out.is_for_people:
-        out.write([_line(each) for each in found], nothing="no events since then")
-    else:
-        out.write([each._asdict() for each in found])
+    out.write([each._asdict() for each in found], line=_line, nothing="no events since then")
 
 
-def _line(mark: Mark) -> dict[str, Any]:
-    at = datetime.datetime.fromtimestamp(mark.at_ms / 1000).astimezone()
+def _line(row: Mapping[str, Any]) -> dict[str, Any]:
+    at = datetime.datetime.fromtimestamp(row["at_ms"] / 1000).astimezone()
     return {
         "at": f"{at:%Y-%m-%d %H:%M:%S}",
-        "event": mark.kind,
-        "subject": mark.subject,
-        "by": mark.author or "-",
-        "words": mark.words,
+        "event": row["kind"],
+        "subject": row["subject"],
+        "by": row["author"] or "-",
+        "words": row["words"],
     }

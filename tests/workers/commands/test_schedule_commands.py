@@ -86,3 +86,5 @@ def test_the_schedules_of_an_application_are_listed_with_their_next_times(
         "misfire_grace_s": 30,
         "coalesce": False,
     }
+    chosen = schedule("crons", f"{APPS / 'scheduling.py'}:app", "--where", "name = 'first'")
+    assert (chosen.exit_code, chosen.stdout) == (0, "")

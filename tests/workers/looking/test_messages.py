@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqclient import App, Message, ReceivedMessage, RetryPolicy
+from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
@@ -337,3 +338,13 @@ def test_lists_count_the_rows_that_were_chosen(store: str) -> None:
     run("send", "mails", "x", "--delay", "2h", "--count", "3", "--store", store)
     shown = ("schedule", "ls", "-o", "jsonl", "--query", "[].topic", "--limit", "2", "--store", store)
     assert run(*shown, "--where", "seconds_left > 3700").stdout.split() == ['"mails"'] * 2
+
+
+def test_events_are_chosen_by_what_programs_get_of_them(store: str) -> None:
+    run("send", "orders", "x", "--store", store)
+    with Admin(store) as admin:
+        admin.seek("billing", "orders", "earliest")
+        admin.pause("billing", reason="wrong invoices")
+    shown = run("events", "--where", "kind = 'pause' AND at_ms > 1000000000000", "--store", store)
+    assert [line.split()[2:4] for line in shown.stdout.splitlines()[1:]] == [["pause", "billing"]]
+    assert run("events", "--where", "kind = 'pause'", "-o", "jsonl", "--store", store).stdout.count("\n") == 1
