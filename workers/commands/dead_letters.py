@@ -205,8 +205,8 @@ def _check_found(is_found: bool, group_name: str, chosen: dict[str, Any], where:
     for name, word in (("message_id", "id"), ("key", "key")):
         if not is_found and chosen[name] is not None:
             holds = "" if where is None else f", for which this holds: {where}"
-            told = f"group {group_name} has no such dead letter, with the {word} {chosen[name]}{holds}"
-            raise click.ClickException(told)
+            reason = f"group {group_name} has no such dead letter, with the {word} {chosen[name]}{holds}"
+            raise click.ClickException(reason)
 
 
 def _report(letters: list[DeadLetter], what: str, out: Output) -> None:

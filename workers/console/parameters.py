@@ -146,8 +146,8 @@ class StoreArgument(click.Argument):
         value = store_of_all(ctx)
         if value is None:
             word = self.make_metavar(ctx).strip("[]")
-            told = f'no store: give {word}, set {environment.STORE}, or write store = "./store" into {FILE}'
-            raise click.UsageError(told, ctx)
+            reason = f'no store: give {word}, set {environment.STORE}, or write store = "./store" into {FILE}'
+            raise click.UsageError(reason, ctx)
         return value, ParameterSource.ENVIRONMENT
 
 
