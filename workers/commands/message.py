@@ -160,6 +160,7 @@ def message_find(
 ) -> None:
     """Show the messages of TOPIC with KEY, the newest first."""
     holds = condition(where)
+    key.encode()  # raises UnicodeEncodeError, also where no message is looked at
     with opened_reader(root) as reader:
         found = _chosen(
             holds, limit, lambda most: reader.find(topic_name, key, since_ms=since, until_ms=until, limit=most)
