@@ -70,7 +70,7 @@ class _Root(Noun):
                 ctx.default_map = {name: self._settings(name, command, load(ctx.params.get("config_file")))}
             except SettingsError as error:
                 raise click.UsageError(str(error), ctx) from error
-            if name != "check" and not ctx.resilient_parsing:  # it tells of its own; a completion tells nothing
+            if not ctx.resilient_parsing:  # a completion tells nothing
                 for line in environment.unread(name, all_variables(command, (name,)), HOMES):
                     click.echo(f"rmq: {line}", err=True)
         return name, command, others
