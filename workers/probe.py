@@ -15,7 +15,7 @@ from rmqclient.duration import duration_in
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
 from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
-from rmqclient.workers.console import terminal
+from rmqclient.workers.console import environment, terminal
 from rmqclient.workers.console.settings import SettingsError, load
 
 LOOKS = {"all": findings.look, "ready": findings.ready, "live": findings.alive}
@@ -71,6 +71,8 @@ def main(arguments: Sequence[str]) -> int | None:
     found = _read(arguments)
     if found is None or "://" in found.get("store", "://") or found.get("output", "text") not in report.FORMATS:
         return None
+    for line in environment.unread("check", (f"RMQ_CHECK_{name.upper().replace('-', '_')}" for name in _QUICK), ()):
+        print(f"rmq: {line}", file=sys.stderr)  # noqa: T201 - click's echo takes longer than the check
     limits = Limits(**{each.field: found[each.name] for each in LIMITS if each.name in found})
     form = found.get("output", "text")
     what = found["what"]

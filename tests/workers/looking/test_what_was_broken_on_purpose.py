@@ -20,6 +20,7 @@ from rmqclient.admin import Admin
 from rmqclient.codecs import encode_body
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import MessageStore, WorkerState, boottime, open_store
+from rmqclient.store.errors import StoreFull
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.runtime.worker_table import WorkerSlot
 from tests.workers.commands.test_cli import run
@@ -104,8 +105,13 @@ def messages_that_were_removed_unread(broken: Store) -> Options:
 
 
 def a_full_disk(broken: Store) -> Options:
-    broken.store.state.disk_full = 1
+    broken.store.disk._unshare = no_room  # the housekeeper looks again each second
+    broken.store.disk.look()
     return ()
+
+
+def no_room() -> None:
+    raise StoreFull("there is no room")
 
 
 def a_disk_that_fills(_: Store) -> Options:
