@@ -237,8 +237,8 @@ def replay(
                 yield letter, sent
         finally:  # also if whoever asked for them wants no more
             if count and backend.store is not None:
-                letters = "1 dead letter was" if count == 1 else f"{count:,} dead letters were"
-                backend.store.marks.write("replay", group, f"{letters} sent again")
+                sent_again = "1 dead letter was" if count == 1 else f"{count:,} dead letters were"
+                backend.store.marks.write("replay", group, f"{sent_again} sent again")
     if rejected:
         raise LettersRejected(tuple(rejected), reason)
 

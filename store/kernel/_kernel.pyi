@@ -1018,10 +1018,10 @@ class QueueGrant:
     def is_between(self, running: Running) -> bool:
         """Whether a thread that serves this queue may be about to begin a message that its slot does not name yet."""
 
-    def is_finished(self, queue_offset: int) -> bool:
+    def is_finished(self, offset: int) -> bool:
         """Whether a message is acknowledged."""
 
-    def first_unfinished(self, queue_offset: int) -> int:
+    def first_unfinished(self, offset: int) -> int:
         """Return how many messages at the head of a compressed batch are noted as finished."""
 
     @property
