@@ -32,6 +32,11 @@ HOST_IS_LOST = (
 """What the page says of it in its text."""
 
 
+def _has_begun(printed: str) -> bool:
+    """Whether a server has said where it listens; a replica that connects at once may be logged before."""
+    return any(line.startswith("{") for line in printed.splitlines())
+
+
 class Hosts:
     """What runs on two hosts, by what it is and the directory that it has."""
 
@@ -50,8 +55,8 @@ class Hosts:
         key = f"{what[1]} {what[2]}"
         self.end(key)
         self._running[key] = Terminal(f"exec {command}", self._directory, self._environment)
-        self._running[key].wait_for(lambda printed: printed.startswith("{"))
-        assert self._running[key].printed.startswith("{"), f"{command}\n{self._running[key].printed}"
+        self._running[key].wait_for(_has_begun)
+        assert _has_begun(self._running[key].printed), f"{command}\n{self._running[key].printed}"
         if what[1] == "follow":  # it says so before it has met its primary, whose history a later command may need
             eventually(lambda: read_lineage(self._directory / what[2]).store_id, f"a primary met by {command}")
 
