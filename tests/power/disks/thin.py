@@ -29,7 +29,7 @@ from rmqclient.store.runtime import shared_state
 from tests.power.disks import machine
 from tests.power.disks.failing import QUEUE, ROOT, TOPIC
 from tests.power.disks.machine import Machine
-from tests.power.disks.plugging import RARE, bodies_of, forked, wait_for
+from tests.power.disks.plugging import RARE, bodies_of, forked, has_later, wait_for
 from tests.support.host.small_disks import Filler
 from tests.support.oracle import reference
 
@@ -97,7 +97,7 @@ def _live_again(root: Path) -> None:
         producer = Producer(store, config=RARE)
         producer.send(Message(TOPIC, LATER), delay_level=1)
         producer.send(Message(TOPIC, LATER), delay=1)
-        wait_for(lambda: bodies_of(root).count(LATER) == 2)
+        wait_for(lambda: has_later(root, LATER))
 
 
 def run(scratch: Path) -> dict[str, Any]:
