@@ -10,12 +10,14 @@ from pathlib import Path
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from rmqclient.dashboard.assets import Assets
 from rmqclient.dashboard.desk.desk import Desk, desk_of
 from rmqclient.dashboard.desk.forms import WrongInput
 from rmqclient.dashboard.desk.live import TooManyClients
@@ -27,7 +29,6 @@ from rmqclient.store.observe.reading import Unreadable
 from rmqclient.store.threads.logs import Log
 
 _log = Log("rmqclient.dashboard")
-_STATIC = Path(__file__).parent / "static"
 _MISSING = (UnknownTopic, UnknownGroup)
 
 
@@ -89,7 +90,6 @@ def dashboard(
 
 
 def _pages(desk: Desk) -> Starlette:
-    static = StaticFiles(directory=_STATIC)
     inside = Starlette(
         routes=[
             Route("/", overview.show),
@@ -99,11 +99,14 @@ def _pages(desk: Desk) -> Starlette:
             *dead_letters.ROUTES,
             *workers.ROUTES,
             *waiting.ROUTES,
-            Route("/events", _events),
+            Route("/live", _live),
             Route("/samples", _samples),
             Route("/favicon.ico", _icon),
-            Mount("/static", static),
+            Mount("/static", Assets()),
         ],
+        # What a page says of a store and what a stranger can make it say never meet in one answer: the cookie that a
+        # page needs is sent to no page that another site asks for. So sizes tell nothing.
+        middleware=[Middleware(GZipMiddleware, minimum_size=1_000, compresslevel=5)],
         exception_handlers={
             HTTPException: _refused,
             WrongInput: _wrong_input,
@@ -123,13 +126,15 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     app.state.desk.close()
 
 
-async def _events(request: Request) -> Response:
+async def _live(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     try:
         stream = desk.live.stream()
     except TooManyClients as error:
         return PlainTextResponse(f"{error}\n", 503, headers={"Retry-After": "30"})
+    if request.method == "HEAD":  # a page asks why it gets none: a browser does not say with what an answer ended
+        return Response(media_type="text/event-stream")
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 

@@ -39,7 +39,7 @@ def test_it_prints_its_address_with_the_token_and_ends_by_a_signal_while_a_page_
         )
         with urllib.request.urlopen(asked, timeout=LONG_S) as answer:
             assert isinstance(json.load(answer), list)
-        asked.full_url = address.partition("/?")[0] + "/events"
+        asked.full_url = address.partition("/?")[0] + "/live"
         with urllib.request.urlopen(asked, timeout=LONG_S) as events:
             assert events.readline().startswith(b"retry")
             child.send_signal(signal.SIGTERM)

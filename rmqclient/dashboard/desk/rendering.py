@@ -17,6 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 
+from rmqclient.dashboard.assets import version
+
 NOTHING = "\N{EN DASH}"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
 
@@ -35,6 +37,7 @@ class Renderer:
         self._environment.filters |= {
             "count": count,
             "age": age,
+            "about": about,
             "when": when,
             "size": size,
             "json": partial(json.dumps, indent=2, ensure_ascii=False),
@@ -48,6 +51,7 @@ class Renderer:
             "base": base,
             "url": partial(url, base),
             "with_query": partial(_with_query, request),
+            "asset": partial(_asset, base),
             "here": request.url.path.removeprefix(base) or "/",
             "form_token": request.state.form_token,
         }
@@ -60,6 +64,11 @@ def url(base: str, *parts: object, **query: object) -> str:
     path = "/".join(quote(str(part), safe="") for part in parts)
     asked = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "", False)}
     return f"{base}/{path}" + (f"?{urlencode(asked, doseq=True)}" if asked else "")
+
+
+def _asset(base: str, name: str) -> str:
+    """Return the address of a script, style or picture, which is another one when the file is."""
+    return f"{base}/static/{name}?v={version()}"
 
 
 def _with_query(request: Request, **changed: object) -> str:
@@ -102,20 +111,32 @@ def age(seconds: float | None) -> str:
 
 
 def when(milliseconds: int | None) -> str | Markup:
-    """Return a time, in the zone of this host, with how long ago it was beside it; a dash for None and 0."""
+    """Return a time in UTC and how long ago it was, which the browser turns into its own zone; a dash for None and 0.
+
+    Who hovers over it, or has no script, gets it exactly.
+    """
     if not milliseconds:
         return NOTHING
     try:
         moment = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC)
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} ms since 1970"
-    local = moment.astimezone()
-    today = local.date() == datetime.datetime.now(local.tzinfo).date()
-    shown = local.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S") + f".{milliseconds % 1000:03}"
-    passed = time.time() - milliseconds / 1000
-    away = f"{age(passed)} ago" if passed >= 0 else f"in {age(-passed)}"
     exact = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Markup('<time datetime="{0}" title="{0}, {1}">{2}</time>').format(exact, away, shown)
+    is_today = moment.date() == datetime.datetime.now(datetime.UTC).date()
+    shown = moment.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S")
+    passed = time.time() - milliseconds / 1000
+    away = f"{about(passed)} ago" if passed >= 0 else f"in {about(-passed)}"
+    return Markup('<time datetime="{0}" title="{0}">{1} <i>UTC</i> <small>{2}</small></time>').format(
+        exact, shown, away
+    )
+
+
+def about(seconds: float) -> str:
+    """Return an age with its largest unit: ``3 min``."""
+    for length, unit, _, _ in _UNITS:
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
 
 
 def tone(state: str) -> str:

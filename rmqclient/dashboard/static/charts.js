@@ -32,7 +32,7 @@
   };
 
   const WHOLE = [1, 2, 5, 10, 20, 50].flatMap((step) => [1, 100, 1e4, 1e6, 1e8].map((unit) => step * unit)).sort((one, other) => one - other);
-  const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
+  const clock = (at) => window.rmq.clock(new Date(at * 1000));
   const short = (value) => (value >= 1e6 ? `${+(value / 1e6).toFixed(1)}M` : value >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : value.toLocaleString("en-US"));
   const heightOf = (place) => (place.dataset.spark ? 40 : place.classList.contains("low") ? 104 : 184);
   const options = (place, drawn) => {

@@ -142,9 +142,9 @@ class Client:
                 self.problems.append(f"{path}: {answer.status} {body[:200]!r}")
 
     def _hear(self) -> None:
-        with contextlib.closing(self._get("/events")) as events:
+        with contextlib.closing(self._get("/live")) as events:
             if events.status != 200:
-                self.problems.append(f"/events: {events.status}")
+                self.problems.append(f"/live: {events.status}")
             while not self._ending.is_set() and (line := events.readline()):
                 self.seen["updates"] += line.startswith(b"data: ")
             if not self._ending.is_set():
