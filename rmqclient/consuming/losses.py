@@ -25,6 +25,8 @@ class Losses:
     def ignore(self) -> None:
         """Look for losses no more: the consumer ends. What was lost stays known."""
         guarded.tell_no_more(self._note)
+        with self._lock:
+            self._listeners.clear()  # one of them is usually the consumer's, which would be kept by itself
 
     def tell(self, listener: Callable[[], object]) -> None:
         """Call a function at the first loss, behind what was told before; at once if there was one."""

@@ -175,6 +175,7 @@ class PushConsumer:
         self._tables = tables
         self._cron_senders: list[CronSender] = []
         self._cron_threads: list[threading.Thread] = []
+        self._cron_producers: list[Producer] = []
         self._sending_ended = threading.Event()
         self._member_name = member_name or client_id
         self._handlers = handlers
@@ -248,6 +249,7 @@ class PushConsumer:
         if not self._crons:
             return
         producer = Producer(self._backend, group=CRON_GROUP, middleware=self._callers.hooks.send_middleware)
+        self._cron_producers.append(producer)
         for cron in self._crons:
             sender = CronSender(self._backend, producer, cron)
             self._cron_senders.append(sender)
@@ -408,7 +410,12 @@ class PushConsumer:
             )
 
     def _let_go(self) -> None:
-        """Close what the handlers needed."""
+        """Close what the handlers needed, and untie what holds each other, so that it goes with its last reference."""
+        for retry_topic in self._retry_topics:
+            retry_topic.let_go()
+        self._retry_topics = []
+        for producer in self._cron_producers:
+            producer.close()
         self._members.close()
         for observer in self._observers:
             observer.close()
@@ -421,7 +428,7 @@ class PushConsumer:
             self._members.bell.ring()
             self._coordinator.join()
         joined = self._joined
-        self._retry_topics, self.subscriptions = [], []
+        self.subscriptions = []
         late: list[Subscription] = []
         for each in joined:
             if each.rebalancer.release_all():

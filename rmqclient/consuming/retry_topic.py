@@ -12,6 +12,7 @@ gets a message without having its handler sends it back, and leaves the queue to
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from weakref import proxy
 
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.group_protocols import Death, Grant, Members, Terms
@@ -43,12 +44,17 @@ class RetryTopic:
         self.group = group
         all_messages = Terms("*", MessageFilter(), lease_ms=config.lease_ms)
         self.membership = members.join(group, retry_topic(group), client_id, all_messages)
-        self.rebalancer = Rebalancer(backend, self.membership, self, config)
+        self.rebalancer = Rebalancer(backend, self.membership, proxy(self), config)
         self._deliveries = deliveries
         self._members = members
         for delivery in deliveries:
             delivery.siblings = {each.topic: each for each in deliveries}
             delivery.pass_on = self.pass_on
+
+    def let_go(self) -> None:
+        """Let the deliveries know of nothing but themselves: the consumer has ended."""
+        for delivery in self._deliveries:
+            delivery.stand_alone()
 
     def pass_on(self, topic: str) -> bool:
         """Let other processes have the queue for a while if one has a handler for this topic; tell whether one has.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
+from weakref import WeakSet
 
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.failures.failure import DEATHS, history
@@ -45,7 +46,7 @@ class Suspects:
     """The gate of one process, through which its suspects go one after the other. Safe for threads."""
 
     def __init__(self) -> None:
-        self._neighbours: list[Neighbours] = []
+        self._neighbours: WeakSet[Neighbours] = WeakSet()  # each has this gate itself
         self._gate = threading.Condition()
         self._waiting = 0
         self._until = 0.0
@@ -53,7 +54,7 @@ class Suspects:
 
     def add(self, neighbours: Neighbours) -> None:
         """Let these threads stand aside, too; before they start."""
-        self._neighbours.append(neighbours)
+        self._neighbours.add(neighbours)
 
     @contextmanager
     def alone(self, is_over: Callable[[], bool]) -> Iterator[None]:

@@ -52,10 +52,8 @@ class Flushes:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        if self._thread is not threading.current_thread():
-            if self._thread is not None:
-                self._thread.join()
-            self._wait = _ended  # the sender's method, so a reference cycle
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _run(self) -> None:
         while waiting := self._next():
@@ -75,8 +73,3 @@ class Flushes:
             return self._wait(end)
         except Exception as error:  # noqa: BLE001 - it is raised where the future is awaited
             return error
-
-
-def _ended(_end: int) -> bool | None:
-    """Replaces the wait of a closed sender."""
-    raise StoreClosed("this producer was closed")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from rmqclient.backend.futures import SendFuture
@@ -41,7 +42,7 @@ class LocalSender:
         self.append_inner_batch = appender.append_inner_batch
         self.append_half = appender.append_half
         self._is_sync = store.config.durability is Durability.SYNC
-        self._flushes = Flushes(self._settled)
+        self._flushes = Flushes(partial(_settle, store))
 
     def append_async(
         self, message: Message, sharding_key: str | None = None, delay_level: int = 0, due_ms: int = 0
@@ -116,12 +117,6 @@ class LocalSender:
             self._patient = self._store.appenders.make(self._make_topic, encode_body, prepare=False, admission=Later)
         return self._patient.append(message, sharding_key, delay_level, due_ms)
 
-    def _settled(self, end: int) -> bool | None:
-        """Wait for the disk and replicas, as configured. Raises NotFlushed, StorePoisoned, NotReplicated."""
-        if self._is_sync:
-            self._store.flusher.wait_until_flushed(end)
-        return self._store.replicas.settle(end)
-
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of this process, with ``limit_bytes`` of messages at most."""
         config = self._store.config
@@ -137,3 +132,10 @@ class LocalSender:
         """Wait for every :meth:`append_async`. Closing twice does nothing."""
         self._flushes.close()
         self._store.appenders.end(self._appender)
+
+
+def _settle(store: MessageStore, end: int) -> bool | None:
+    """Wait for the disk and replicas, as configured. Raises NotFlushed, StorePoisoned, NotReplicated."""
+    if store.config.durability is Durability.SYNC:
+        store.flusher.wait_until_flushed(end)
+    return store.replicas.settle(end)

@@ -35,14 +35,19 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
 
     def __init__(self, parts: Parts, failures: StoresFailures) -> None:
         super().__init__(parts)
-        self.siblings: dict[str, ConcurrentDelivery] = {}
+        self.siblings: dict[str, ConcurrentDelivery]
         """By topic, the deliveries of the group in this process, this one too; they share the group's retry topic."""
-        self.pass_on: Callable[[str], bool] = lambda _topic: False
+        self.pass_on: Callable[[str], bool]
         """Lets another process have the retry topic that has a handler for this topic; tells whether there is one."""
+        self.stand_alone()
         self.send_back = SendBack(self._handler.group, failures, self._acknowledger, self.counters, self._steps_factory)
         """Sends back the handler's messages that cannot be finished."""
         self._own_queues: tuple[ConcurrentQueue, ...] = ()
         self._retry_queues: tuple[ConcurrentQueue, ...] = ()
+
+    def stand_alone(self) -> None:
+        """Know of no sibling and of no other process: before the start, and after the end."""
+        self.siblings, self.pass_on = {}, _to_nobody
 
     @property
     def queues(self) -> tuple[ConcurrentQueue, ...]:
@@ -146,3 +151,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
             self.counters.add(failed=len(kept))
             batch = [message for message in batch if message not in kept]
         queue.leave(batch)
+
+
+def _to_nobody(_topic: str) -> bool:
+    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import proxy
+
 from rmqclient.delivery.process_queue import FlowControl, ProcessQueue
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import clock
@@ -11,7 +13,7 @@ class Gathering:
     """Makes batches of the messages of one queue; for the thread that takes from the queue."""
 
     def __init__(self, queue: ProcessQueue, linger_s: float) -> None:
-        self._queue = queue
+        self._queue = proxy(queue)  # the queue has this
         self._linger_s = linger_s
         self._messages: list[ReceivedMessage] = []
         self._until = 0.0

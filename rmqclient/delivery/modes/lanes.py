@@ -9,6 +9,7 @@ import heapq
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
+from weakref import proxy
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
@@ -29,7 +30,7 @@ class KeyOrderedQueue(ProcessQueue):
         batch: Batch | None = None,
     ) -> None:
         super().__init__(grant, config, deaths, batch)
-        self.lanes = Lanes(self)
+        self.lanes = Lanes(proxy(self))
 
     def held_back(self) -> list[float]:
         """Return when each message comes whose lane is held."""
