@@ -88,7 +88,9 @@ def check_queue_count(queue_count: int) -> int:
 
 
 def check_sharding_key(key: str | None) -> None:
-    """Raise MessageRejected for an empty sharding key, and for half of a surrogate pair."""
+    """Raise MessageRejected for an empty sharding key and half of a surrogate pair, TypeError for what is no text."""
+    if key is not None and not isinstance(key, str):
+        raise TypeError(f"sharding_key={key!r}: must be text, such as sharding_key={str(key)!r}")
     if key == "":
         raise MessageRejected("sharding key '': an empty one would come back as None: leave it out, or give None")
     if key is not None:

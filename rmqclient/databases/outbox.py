@@ -35,6 +35,7 @@ from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
 from rmqclient.names import check_sharding_key, check_utf8
+from rmqclient.sending.arguments import check_message
 from rmqclient.sending.due_time import due_ms
 from rmqclient.store import stored_message
 from rmqclient.tracing.outgoing import carrying
@@ -75,16 +76,40 @@ class Row(NamedTuple):
     sharding_key: str | None
 
     def message(self) -> Message:
-        """Return the message to send, with the unique key among its keys. It was checked when the row was written."""
-        properties = {name: value for name, value in orjson.loads(self.properties).items() if name != _DUE}
-        keys = [*orjson.loads(self.keys), self.unique_key]
+        """Return the message to send, with the unique key among its keys. It was checked when the row was written.
+
+        Raises ValueError for a row that other code wrote or changed, and that is no message.
+        """
+        properties = {name: value for name, value in self._properties().items() if name != _DUE}
+        keys = _read("keys", self.keys)
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError(f"keys {self.keys[:80]!r}: must be a JSON list of texts")
+        if isinstance(self.body, str):
+            raise ValueError(f"body {self.body[:80]!r}: must be bytes")  # noqa: TRY004 - the row is what is wrong
+        keys.append(self.unique_key)
         return stored_message(self.topic, bytes(self.body), self.tags, keys, properties or None, self.flag)
 
     @property
     def deliver_at(self) -> datetime | None:
-        """When the message is due; None for at once."""
-        due = orjson.loads(self.properties).get(_DUE)
-        return None if due is None else _EPOCH + timedelta(milliseconds=int(due))
+        """When the message is due; None for at once. Raises ValueError as :meth:`message`."""
+        due = self._properties().get(_DUE)
+        try:
+            return None if due is None else _EPOCH + timedelta(milliseconds=int(due))
+        except OverflowError:
+            raise ValueError(f"property {_DUE} {due!r}: must be a time in ms since 1970") from None
+
+    def _properties(self) -> dict[str, str]:
+        found = _read("properties", self.properties)
+        if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+            raise ValueError(f"properties {self.properties[:80]!r}: must be a JSON object of texts")
+        return found
+
+
+def _read(column: str, text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{column} {str(text)[:80]!r}: {error}") from error
 
 
 def columns_of(
@@ -100,6 +125,7 @@ def columns_of(
     Raises MessageRejected for a body that cannot be encoded and for text that is not UTF-8, and ValueError for a time,
     as :meth:`Producer.send` does.
     """
+    check_message(message, "add")
     due = due_ms(None, delay, deliver_at)
     check_sharding_key(sharding_key)
     _check_texts(message)

@@ -178,6 +178,7 @@ class Relay(Closing):
     def close(self) -> None:
         """Leave the database and the store."""
         self._leave()
+        self._flusher.close()
         self._producer.close()
         self._backend.close()
 
@@ -232,7 +233,7 @@ class Relay(Closing):
             _log.error("outbox %s: row %d has to wait: %s", self._outbox.table, row.id, error)
             self._closed_until[row.topic] = clock.elapsed() + _CLOSED_FOR_S
             return None
-        except (MessageRejected, ValueError) as error:  # an InvalidName is one
+        except (MessageRejected, ValueError, TypeError, OverflowError) as error:  # an InvalidName is one
             _log.error("outbox %s: row %d can never be sent: %s", self._outbox.table, row.id, error)
             return error
 
@@ -255,9 +256,12 @@ class Relay(Closing):
 
     def _found(self, row: Row) -> list[ReceivedMessage]:
         """Look for the message of a row in its topic, and among delayed messages."""
-        topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
         by_key = self._backend.messages.by_key
-        return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
+        try:
+            topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
+            return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
+        except (ValueError, TypeError):  # it is no message, so it was not sent
+            return []
 
     def _connected(self) -> Session | None:
         """Return the connection if this relay has the lock, else None."""

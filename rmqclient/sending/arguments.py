@@ -10,7 +10,7 @@ a call                              sends
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -60,10 +60,28 @@ def check_given(message: object) -> None:
     check_message(message)
 
 
-def check_message(message: object) -> None:
+def check_message(message: object, call: str = "send") -> None:
     """Raise TypeError, which says what to write, for an object that is not a message."""
     if not isinstance(message, Message):
-        raise TypeError(f'send takes a Message, not {type(message).__name__}: write send(Message("topic", body))')
+        raise TypeError(f'{call} takes a Message, not {type(message).__name__}: write {call}(Message("topic", body))')
+
+
+def check_messages(messages: object) -> None:
+    """Raise TypeError for one message, or a topic, where several are expected."""
+    if isinstance(messages, Message | str | bytes):
+        raise TypeError(f"send_batch takes a list of messages, not {type(messages).__name__}: write send_batch([...])")
+
+
+def check_id(message_id: object) -> None:
+    """Raise TypeError for a message id that is no text."""
+    if not isinstance(message_id, str):
+        raise TypeError(f"message_id={message_id!r}: give the id as text, such as the message_id of a send's result")
+
+
+def check_middleware(middleware: object) -> None:
+    """Raise TypeError for anything but a sequence of functions."""
+    if not isinstance(middleware, Sequence) or not all(map(callable, middleware)):
+        raise TypeError(f"middleware={middleware!r}: give a list of generator functions, such as [stamped]")
 
 
 def once_meant(message: Message | str, second: Any, key: str | None) -> tuple[Message, str]:

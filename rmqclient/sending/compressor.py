@@ -9,7 +9,7 @@ from __future__ import annotations
 from rmqclient.codecs import encoded
 from rmqclient.message import Message
 from rmqclient.store.bodies import Compression, check_level, compress
-from rmqclient.store.numbers import whole
+from rmqclient.store.numbers import check_kind, whole
 
 OVER_BYTES = 4_096
 
@@ -19,6 +19,7 @@ def compressor_of(compression: Compression | None, over_bytes: int, level: int |
 
     Raises as :class:`Compressor`, and ValueError for a setting that has no effect without a compression.
     """
+    check_kind("compression", compression, Compression)
     if compression is not None:
         return Compressor(compression, over_bytes, level)
     for name, value, default in (

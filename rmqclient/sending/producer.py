@@ -16,6 +16,10 @@ from rmqclient.names import PRODUCER_GROUP, check_group, check_queue_count, chec
 from rmqclient.opening import Place, open_backend
 from rmqclient.sending.arguments import (
     check_given,
+    check_id,
+    check_message,
+    check_messages,
+    check_middleware,
     check_write_buffer,
     meant,
     once_meant,
@@ -75,6 +79,7 @@ class Producer(Closing):
     ) -> None:
         self.group = check_group(group)
         check_write_buffer(write_buffer_bytes, config)
+        check_middleware(middleware)
         compressor = compressor_of(compression, compress_over_bytes, compression_level)
         self._backend = open_backend(root, config)
         try:
@@ -309,7 +314,10 @@ class Producer(Closing):
         MessageRejected. ``level`` is a level of the compression. Raises BatchTooLarge and NotInstalled, too. See
         docs/guide/batches.md.
         """
+        check_messages(messages)
         due, wait_level = due_ms(delay_level, delay, deliver_at), level_of(delay_level)
+        if compression is None and level is not None:
+            raise ValueError(f"level={level!r} without a compression: give one, as compression=Compression.ZSTD")
         if compression is None:
             append_batch = self._sender.append_batch
             results = append_batch(messages, sharding_key, wait_level, due)
@@ -330,6 +338,7 @@ class Producer(Closing):
         Returns False and does nothing if the message was delivered or cancelled before, even if it now waits for a
         retry, or if no message has this id. Raises as :meth:`send`.
         """
+        check_id(message_id)
         cancelled = self._sender.cancel(message_id)
         if self._is_sync:
             self._sender.wait_until_flushed()
@@ -347,10 +356,24 @@ class Producer(Closing):
         """
         from rmqclient.steps.signals import signal  # noqa: PLC0415 - most producers do not need it
 
+        check_id(message_id)
         return signal(self._backend, group, message_id, name, payload)
 
-    def send_buffered(self, message: Message, sharding_key: str | None = None) -> None:
+    def send_buffered(
+        self,
+        message: Message | str,
+        second: Any = None,
+        /,
+        sharding_key: str | None = None,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Put one message into the write buffer. It is stored within 200 ms, or when the buffer is full.
+
+        ``send_buffered(message, sharding_key)`` sends a Message, ``send_buffered(topic, body)`` makes one, as
+        :meth:`send` does.
 
         This costs more CPU than :meth:`send` and waits less: only a full buffer waits for the append lock, which a slow
         disk or another sender may hold.
@@ -366,6 +389,8 @@ class Producer(Closing):
         buffer.
         """
         buffer = self._open_buffer()
+        message, sharding_key = meant(message, second, None, sharding_key, key, tags, properties)
+        check_message(message, "send_buffered")
         encoded = self._sender.encoded(message)  # now, because the caller may change the body before it is stored
         buffer.add(encoded, sharding_key)
 
@@ -408,6 +433,8 @@ class Producer(Closing):
         A reply does not wait for a flush, even with SYNC durability. Raises MessageRejected if ``request`` is not a
         request, and as :meth:`send`.
         """
+        if not isinstance(request, ReceivedMessage):
+            raise TypeError(f"send_reply takes the request, as a handler received it, not {type(request).__name__}")
         self._replier.send(request, body)
 
     def create_topic(self, topic: str, queue_count: int, *, cleanup_policy: str | None = None) -> list[MessageQueue]:

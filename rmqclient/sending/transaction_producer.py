@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from rmqclient.duration import Duration, in_seconds
 from rmqclient.errors import HandlerError
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.opening import Place
+from rmqclient.sending.arguments import check_message, meant
 from rmqclient.sending.compressor import OVER_BYTES
 from rmqclient.sending.middleware import SendMiddleware
 from rmqclient.sending.producer import Producer
@@ -147,6 +148,9 @@ class TransactionProducer(Producer):
         message_trace: bool = False,
         middleware: Sequence[SendMiddleware] = (),
     ) -> None:
+        for name, function in (("execute", execute), ("check", check)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name}={function!r}: give a function, or None")
         if client_id is not None:
             check_client_id(client_id)
         super().__init__(
@@ -170,13 +174,27 @@ class TransactionProducer(Producer):
             raise
 
     def transaction(
-        self, message: Message, sharding_key: str | None = None, *, immunity: Duration | None = None
+        self,
+        message: Message | str,
+        second: Any = None,
+        /,
+        sharding_key: str | None = None,
+        *,
+        key: str | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        immunity: Duration | None = None,
     ) -> Transaction:
         """Store the half message of a transaction, which is not delivered before it is committed.
 
-        Its queue is chosen now. ``immunity``, a timedelta or seconds, rounded up to whole seconds, is the time before
-        the first ``check`` [CHECK_IMMUNITY_TIME_IN_SECONDS]; default: six seconds. Raises as :meth:`Producer.send`.
+        ``transaction(message, sharding_key)`` sends a Message, ``transaction(topic, body)`` makes one, as
+        :meth:`Producer.send` does. Its queue is chosen now.
+
+        ``immunity``, a timedelta or seconds, rounded up to whole seconds, is the time before the first
+        ``check`` [CHECK_IMMUNITY_TIME_IN_SECONDS]; default: six seconds. Raises as :meth:`Producer.send`.
         """
+        message, sharding_key = meant(message, second, None, sharding_key, key, tags, properties)
+        check_message(message, "transaction")
         seconds = 0 if immunity is None else math.ceil(in_seconds("immunity", immunity))
         half = self._sender.append_half(message, self.group, sharding_key, seconds)
         if self._is_sync:
@@ -199,6 +217,7 @@ class TransactionProducer(Producer):
         """
         if self._execute is None:
             raise HandlerError("this producer has no execute: make it with execute=, or use transaction()")
+        check_message(message, "send_in_transaction")
         begun = self.transaction(message, sharding_key, immunity=immunity)
         decision = self._execute(message, argument)
         if not isinstance(decision, Decision):

@@ -13,6 +13,7 @@ from rmqclient.duration import Duration
 from rmqclient.frameworks.django.application import app
 from rmqclient.message import Message
 from rmqclient.names import check_sharding_key
+from rmqclient.sending.arguments import check_message
 from rmqclient.sending.due_time import due_ms
 
 
@@ -33,6 +34,7 @@ def send_on_commit(
     Raises MessageRejected for a body that cannot be encoded and an empty sharding key, and ValueError for a time, at
     once; after the commit what :meth:`rmqclient.Producer.send` raises.
     """
+    check_message(message, "send_on_commit")
     due_ms(None, delay, deliver_at)
     check_sharding_key(sharding_key)
     key = f"commit-{secrets.token_hex(16)}"

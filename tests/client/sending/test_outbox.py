@@ -11,7 +11,7 @@ import pytest
 from rmqclient import Message, Outbox, Relay
 from rmqclient.admin import Admin
 from rmqclient.databases import relay as relay_module
-from rmqclient.databases.outbox import SENT
+from rmqclient.databases.outbox import CLAIMED, NEW, REFUSED, SENT
 from rmqclient.store import MessageQueue, MessageStore
 from tests.client.conftest import wait_for
 
@@ -68,3 +68,49 @@ def test_rows_of_a_topic_that_is_closed_wait_in_their_order_and_hold_no_others(
         admin.update_topic("closed", perm="rw")
         wait_for(lambda: store.topics.max_offset(CLOSED) == 5, "they are sent")
     assert [store.messages.at(CLOSED, number).body for number in range(5)] == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.guarantee("G106")
+@pytest.mark.parametrize("state", [NEW, CLAIMED], ids=["new", "claimed"])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("properties", "[]"),
+        ("properties", "{"),
+        ("properties", '{"a": 1}'),
+        ("properties", '{"TIMER_DELIVER_MS": "soon"}'),
+        ("properties", '{"TIMER_DELIVER_MS": "99999999999999999999999"}'),
+        ("keys", "{}"),
+        ("keys", "[1]"),
+        ("keys", "null"),
+        ("body", "text"),
+        ("flag", "flag"),
+        ("flag", 1 << 40),
+        ("topic", "no topic"),
+        ("topic", b"orders"),
+        ("tags", b"paid"),
+        ("sharding_key", b"7"),
+    ],
+)
+def test_a_row_that_is_no_message_is_refused_alone(
+    store: MessageStore, tmp_path: Path, column: str, value: object, state: int
+) -> None:
+    # Given a row that other code has changed, perhaps behind the back of a relay that died, and a good one behind it
+    outbox = Outbox()
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        outbox.create(connection)
+        outbox.add(connection, Message("orders", b"bad"))
+        connection.execute(f"UPDATE rmq_outbox SET {column} = ?, state = ?", (value, state))
+        outbox.add(connection, Message("orders", b"good"))
+        connection.commit()
+
+        # When they are relayed
+        with Relay(store, outbox, lambda: sqlite3.connect(tmp_path / "shop.db")) as relay:
+            assert relay.send() == 2
+
+        # Then the good one is sent, and the row of the other says why it is not
+        (sent,), (refused,) = outbox.rows(connection, SENT, 9), outbox.rows(connection, REFUSED, 9)
+        (reason,) = connection.execute("SELECT refusal FROM rmq_outbox WHERE id = ?", (refused.id,)).fetchone()
+    (message,) = store.messages.by_key("orders", sent.unique_key)
+    assert message.body == b"good"
+    assert reason

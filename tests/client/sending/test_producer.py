@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqclient import Durability, Message, MessageQueue, Producer, StoreConfig
+from rmqclient import Decision, Durability, Message, MessageQueue, Producer, StoreConfig, TransactionProducer
 from rmqclient.errors import InvalidName, MessageRejected, StoreClosed, TableFull
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.runtime.shared_state import queue_slot_at
@@ -206,3 +207,64 @@ def test_tags_that_no_expression_selects_are_refused(tags: str) -> None:
 def test_what_is_no_text_is_named(producer: Producer, given: dict[str, Any], name: str) -> None:
     with pytest.raises(TypeError, match=name):
         producer.send("orders", b"", **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda producer: producer.send_buffered("orders"), "send"),
+        (lambda producer: producer.send_buffered(None), "send_buffered"),
+        (lambda producer: producer.transaction("orders"), "send"),
+        (lambda producer: producer.transaction({}), "transaction"),
+        (lambda producer: producer.send_in_transaction("orders", b"7"), "send_in_transaction"),
+        (lambda producer: producer.send_batch("orders", [b"7"]), "send_batch"),
+        (lambda producer: producer.send_batch(Message("orders", b"7")), "send_batch"),
+        (lambda producer: producer.send_batch(["orders"]), "batch"),
+        (lambda producer: producer.send_reply("orders", b"7"), "send_reply"),
+        (lambda producer: producer.cancel(None), "message_id"),
+        (lambda producer: producer.signal(7, "paid", group="shop"), "message_id"),
+        (lambda producer: producer.send(7), "send"),
+        (lambda producer: producer.send_async(7), "send"),
+        (lambda producer: producer.send_once(7, "key"), "send"),
+        (lambda producer: producer.request(7, 1), "send"),
+        (lambda producer: producer.send_buffered(Message("orders", b"7"), 7), "sharding_key"),
+        (lambda producer: producer.send_batch([Message("orders", b"7")], 7), "sharding_key"),
+        (lambda producer: producer.transaction(Message("orders", b"7"), 7), "sharding_key"),
+        (lambda producer: Producer(producer._backend, middleware=print), "middleware"),
+        (lambda producer: Producer(producer._backend, compression="zstd"), "compression"),
+        (lambda producer: TransactionProducer(producer._backend, group="shop", check="check"), "check"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named_by_every_sender(
+    store: MessageStore, call: Callable[[Any], object], named: str
+) -> None:
+    end = store.state.published_to
+    with TransactionSender(store) as producer, pytest.raises(TypeError, match=named):
+        call(producer)
+    assert store.state.published_to == end
+
+
+def test_every_sender_takes_a_topic_and_a_body(store: MessageStore) -> None:
+    # Given the words of `send`
+    words: dict[str, Any] = {"key": "7", "tags": "paid", "properties": {"by": "ada"}, "sharding_key": "ada"}
+
+    # When one message is sent through the buffer, and one in a transaction
+    with TransactionSender(store) as producer:
+        producer.send_buffered("orders", {"number": 7}, **words)
+        producer.flush()
+        with producer.transaction("orders", {"number": 7}, **words):
+            pass
+        producer.send("orders", {"number": 7}, **words)
+
+    # Then all are the same
+    found = store.messages.by_key("orders", "7")
+    assert [(each.body, each.tags, each.properties["by"]) for each in found] == [(b'{"number":7}', "paid", "ada")] * 3
+    assert len({each.queue for each in found}) == 1
+
+
+class TransactionSender(TransactionProducer):
+    """A transaction producer with a write buffer: it has every way of sending."""
+
+    def __init__(self, store: MessageStore) -> None:
+        super().__init__(store, group="shop", execute=lambda *_: Decision.ROLLBACK)
+        self._buffer = self._sender.buffer(1 << 16)
