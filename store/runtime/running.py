@@ -26,7 +26,7 @@ process.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -278,13 +278,17 @@ _QUEUE_AT = 48
 """The bit of ``grant`` from which on it has the number of the group-queue."""
 
 
-def mark_overdue(state: SharedState, pid: int, limit_s: float) -> None:
-    """Say of the calls that a process has run for longer than a limit that it is ended for them; before it is ended."""
+def mark_overdue(state: SharedState, pid: int, limit_s: float, is_of: Callable[[int], bool]) -> None:
+    """Say of the calls that a process has run for longer than a limit that it is ended for them; before it is ended.
+
+    ``is_of`` tells whether the process has a member slot: processes of several containers have equal pids.
+    """
     slots = SlotTable(state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
     now = boottime()
     found = {number: slots.read(number) for number in range(state.running_count)}
     for number, fields in found.items():
-        if fields["pid"] == pid and 0 < fields["began"] < now - limit_s * 1e9:
+        is_late = fields["pid"] == pid and 0 < fields["began"] < now - limit_s * 1e9
+        if is_late and is_of(fields["member"] - 1):
             if not fields["attempt"] and (attempt := _attempt_in_order(state, fields)):
                 # Of a message with any number of attempts, only the last mark takes a slot.
                 for other, before in found.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import TableFull
-from rmqclient.store.files.file_lock import WORKER_BYTES, LockFile
+from rmqclient.store.files.file_lock import MEMBER_BYTES, WORKER_BYTES, LockFile
 from rmqclient.store.runtime import running
 from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 from rmqclient.store.runtime.shared_state import SharedState
@@ -84,7 +84,10 @@ class WorkerTable:
 
         Whoever gets these messages learns of it; see :class:`rmqclient.store.runtime.running.Interrupted`.
         """
-        running.mark_overdue(self._state, self.status(slot).pid, limit_s)
+        pid = self.status(slot).pid
+        running.mark_overdue(
+            self._state, pid, limit_s, lambda member: holds(pid, self._lock_path, MEMBER_BYTES + member)
+        )
 
     def release(self, slot: int) -> None:
         """Give a slot back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from rmqclient.store import (
 )
 from rmqclient.store.errors import TableFull
 from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.runtime.slot_table import SlotTable
 
 QUEUE = MessageQueue("t", 0)
 
@@ -97,6 +99,33 @@ def test_a_call_for_which_a_supervisor_ended_the_process_is_told_and_no_other_on
     assert [each.overdue_s is not None for each in (*deaths[0], *deaths[1])] == [True, False]
     failures = [Failure.died(each, first) for each in (*deaths[0], *deaths[1])]
     assert [each.error for each in failures] == ["time limit", "death"]
+
+
+def test_a_call_of_a_process_of_another_container_with_the_same_pid_is_not_told(
+    store: MessageStore, table: MemberTable
+) -> None:
+    # Given a message in its handler, and another process that has the same number in its own container
+    member, slot, grant, running = begun(store, table)
+    (message,) = grant.take(1, 100)
+    running.begin(message)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        (number,) = (each for each in range(store.state.running_count) if running_slots(store).read(each)["attempt"])
+        running_slots(store).store(number, "pid", child.pid)
+
+        # When the supervisor of that one ends it for what takes longer than nothing
+        worker = (overdue := store.workers()).claim("worker-1")
+        overdue.assign(worker, child.pid)
+        overdue.mark_overdue(worker, 0.0)
+        child.kill()
+    end(member, slot, grant)
+
+    # Then the death of this one has another cause
+    ((death,),) = table.running.interrupted(slot).values()
+    assert death.overdue_s is None
+
+
+def running_slots(store: MessageStore) -> SlotTable:
+    return SlotTable(store.state, layout.RUNNING_SLOT, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOTS)
 
 
 def test_of_a_message_that_holds_its_queue_only_the_last_call_that_took_too_long_keeps_a_slot(
