@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqclient.store.errors import StoreClosed, StoreReplaced
+from rmqclient.store.errors import StoreClosed, StoreReplaced, as_store_error
 from rmqclient.store.files.file_lock import LockFile
+from rmqclient.store.files.mapped_file import FileIdentity
+from rmqclient.store.log import commit_log, consume_queue
+from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings.replica_mark import check_primary
+
+_SHARED_NAMES = (shared_state.FILE_NAME, commit_log.DIRECTORY, consume_queue.DIRECTORY)
+"""What processes have mapped, or find each other's files in: all must mean the same by these names."""
 
 
 class Life:
@@ -25,6 +31,9 @@ class Life:
         self.is_closed = False
         self.is_leaving = False
         """Whether ``close`` is at work; a signal handler may call it again meanwhile."""
+        self._identities: dict[str, FileIdentity] = {}
+        """What the shared names lead to, from when it was first there."""
+        self._check_shared_names()
 
     def check_usable(self) -> None:
         """Raise StoreClosed after ``close`` and in a forked child, StoreReplaced when that was found."""
@@ -38,15 +47,39 @@ class Life:
             )
 
     def check_in_place(self) -> None:
-        """Raise StoreReplaced when the directory was removed, renamed or replaced, and end every use of the store.
+        """Raise StoreReplaced when the directory, or what all processes share in it, was removed, renamed or replaced.
 
-        Every append to what this process has open is refused from then on, and threads that wait for messages wake up.
+        That ends every use of the store. Every append to what this process has open is refused from then on, and
+        threads that wait for messages wake up.
         """
         try:
             self._lock.check_in_place()
+            self._check_shared_names()
         finally:
             if self._lock.replaced:
                 self._state.end_replaced()
+
+    def _check_shared_names(self) -> None:
+        for name in _SHARED_NAMES:
+            found, known = self._identity(name), self._identities.get(name)
+            if known is None:
+                if found is not None:
+                    self._identities[name] = found
+            elif found != known:
+                how = "removed or renamed" if found is None else "replaced"
+                self._lock.end_replaced(
+                    f"{self._root / name} was {how} while process {os.getpid()} had the store open: nothing is written "
+                    "to the store any more. Stop all its processes, then start them again"
+                )
+
+    def _identity(self, name: str) -> FileIdentity | None:
+        try:
+            status = (self._root / name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise as_store_error(error, f"{self._root / name} cannot be looked at") from error
+        return status.st_dev, status.st_ino
 
     @property
     def is_replica(self) -> bool:

@@ -241,7 +241,7 @@ class MessageStore(Parts, Closing):
 def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, *, housekeeping: bool) -> MessageStore:
     """Build the parts of a store, each of the parts before it. None of them runs yet."""
     life = Life(root, state, lock)
-    mappings = MappingCache(config.max_mapped_files, check_in_place=lock.check_in_place)
+    mappings = MappingCache(config.max_mapped_files, check_in_place=life.check_in_place)
     log_files, consume_queues = files_of(root, config, mappings)
     topics = TopicTable(root, state, lock, config.lock_timeout_ms)
     parts = Parts(root, config, state, lock, topics, log_files, consume_queues)
@@ -267,7 +267,7 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
     history, marks = History(root, lock), Marks(root, lock)
     before_removal = _nothing if life.is_replica else timer.roll_below
     retention = Retention(parts, index_files, disk, compaction, marks, before_removal=before_removal)
-    releaser = Releaser(state, mappings)
+    releaser = Releaser(state, mappings, looks=not housekeeping)
     disk.enter()
     housekeeper = None
     if housekeeping:
@@ -351,6 +351,7 @@ def _leave(store: MessageStore) -> None:
     try:
         if store.lock.replaced:  # an error has said so: there is nothing left to do here
             return
+        store.life.check_in_place()
         with (
             store_errors(f"{store.root} cannot be closed in order"),
             store.lock.held(GATE_BYTE, _OPEN_TIMEOUT_S),

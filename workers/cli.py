@@ -145,10 +145,10 @@ def _show(error: click.ClickException) -> None:
 
 
 def _exit_code_of(error: Exception) -> ExitCode | None:
-    from rmqclient.errors import HandlerError, InvalidName, QueueError
+    from rmqclient.errors import HandlerError, InvalidName, QueueError, StoreReplaced
     from rmqclient.workers.loading import TargetError
 
-    if isinstance(error, StoreCannotBeOpened):
+    if isinstance(error, StoreCannotBeOpened | StoreReplaced):
         return ExitCode.STORE_CANNOT_BE_OPENED
     if isinstance(error, TargetError | HandlerError | InvalidName):
         return ExitCode.USAGE

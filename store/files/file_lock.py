@@ -59,6 +59,7 @@ import struct
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreUnusable, as_store_error, store_errors
 from rmqclient.store.files import fork
@@ -222,7 +223,7 @@ class LockFile:
         try:
             found = self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
-            self.replaced = (
+            self.end_replaced(
                 f"{self.path.parent} was removed or renamed while process {os.getpid()} had it open: nothing is "
                 "written at that path any more. Put it back or make it anew, and start the process again"
             )
@@ -231,12 +232,16 @@ class LockFile:
         else:
             if (found.st_dev, found.st_ino) == self._identity:
                 return
-            self.replaced = (
+            self.end_replaced(
                 f"{self.path.parent} was replaced by another directory while process {os.getpid()} had it open: "
                 "nothing is written to what is there now. Start the process again to use that"
             )
-        _log.error("%s", self.replaced)
-        raise StoreReplaced(self.replaced)
+
+    def end_replaced(self, why: str) -> NoReturn:
+        """Let the lock guard nothing any more, for ever: raise StoreReplaced."""
+        self.replaced = why
+        _log.error("%s", why)
+        raise StoreReplaced(why)
 
     @property
     def is_open(self) -> bool:

@@ -106,7 +106,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, TableFull
+from rmqclient.store.errors import ConfigMismatch, StoreClosed, StoreFull, StoreUnusable, TableFull
 from rmqclient.store.files.file_system import mounting_of
 from rmqclient.store.files.lock_owner import new_owner
 from rmqclient.store.files.mapped_file import allocate, map_file
@@ -369,7 +369,12 @@ def finish(state: SharedState, root: Path) -> None:
 def attach(root: Path) -> SharedState:
     """Map the runtime file that another process built. Raises ConfigMismatch for the file of another version."""
     path = root / FILE_NAME
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise StoreUnusable(
+            f"{path} was removed while processes have the store open, which share it: stop them, then open it again"
+        ) from error
     if size != layout.RUNTIME_SIZE:
         raise ConfigMismatch(
             f"{path} has {size} bytes, this version's has {layout.RUNTIME_SIZE}: another version of the library has "
@@ -379,6 +384,11 @@ def attach(root: Path) -> SharedState:
     problem = what_differs(state)
     if problem:
         raise ConfigMismatch(f"{path}: {problem}; stop the processes that have the store open, then open it again")
+    if state.words.load(layout.RUNTIME_HEADER.at["inode"]) != path.stat().st_ino:
+        raise StoreUnusable(
+            f"{path} is a copy: the processes that have the store open share another file, which it replaced; stop "
+            "them, then open it again"
+        )
     state.lock_as_new_owner(root)
     return state
 

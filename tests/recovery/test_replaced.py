@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from rmqclient import App, Producer, PullConsumer, StoreConfig
-from rmqclient.errors import StoreReplaced
+from rmqclient.consuming.reader import Reader
+from rmqclient.errors import StoreReplaced, StoreUnusable
 from rmqclient.health import findings
 from rmqclient.store import open_store
 from rmqclient.store.observe.reading import Reading, left_behind
+from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
 
 pytestmark = pytest.mark.guarantee("G88")
@@ -168,6 +173,92 @@ def test_a_process_that_has_found_it_once_does_nothing_more(tmp_path: Path) -> N
     with pytest.raises(StoreReplaced):
         store.topics.create("orders", 1)
     store.close()
+
+
+@pytest.mark.parametrize("arguments", [["tail", "orders", "--from", "earliest"], ["send", "orders", "--lines", "-"]])
+def test_a_command_that_is_at_work_ends(tmp_path: Path, arguments: list[str]) -> None:
+    # Given a command that follows a topic, or has sent what stood in its pipe
+    root = tmp_path / "store"
+    with Producer(root, config=SMALL) as producer:
+        producer.send("orders", b"mine")
+    command = [sys.executable, "-m", "rmqclient.workers", *arguments, "--store", str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as at_work:
+        assert at_work.stdin is not None
+        assert at_work.stdout is not None
+        assert at_work.stderr is not None
+        at_work.stdin.write(b"piped\n")
+        at_work.stdin.flush()
+        if arguments[0] == "tail":
+            assert b"mine" in at_work.stdout.readline()
+        else:
+            with Reader(root) as reader:
+                assert b"piped" in [
+                    bytes(message.body) for message in islice(reader.tail("orders", start="earliest"), 2)
+                ]
+
+        # When its store is renamed, then it says so, and writes nothing more to it
+        root.rename(tmp_path / "moved")
+        assert b"was removed or renamed" in at_work.stderr.readline()
+        at_work.stdin.write(b"late\n")
+        at_work.stdin.close()
+        assert at_work.wait(60) == ExitCode.STORE_CANNOT_BE_OPENED
+    with PullConsumer(tmp_path / "moved", group="billing") as consumer:
+        assert b"late" not in [bytes(message.body) for message in consumer.messages("orders", wait=0)]
+
+
+def taken_away(path: Path) -> None:
+    """Remove what all processes share by one name in a store."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def copied_over(path: Path) -> None:
+    """Put a copy in its place, as who moves it to another disk does."""
+    copy = path.with_name("copy")
+    shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    taken_away(path)
+    copy.rename(path)
+
+
+@pytest.mark.parametrize("how", [taken_away, copied_over])
+@pytest.mark.parametrize("name", ["shared", "commitlog", "consumequeue"])
+def test_a_shared_name_in_the_directory_that_leads_elsewhere_ends_the_use_of_the_store(
+    tmp_path: Path, name: str, how: Callable[[Path], None]
+) -> None:
+    # Given two openings, which have seen what stands in the directory
+    root = tmp_path / "store"
+    first = open_store(root, SMALL, housekeeping=False)
+    with Producer(first) as producer:
+        producer.send("orders", b"mine")
+        second = open_store(root, housekeeping=False)
+        first.life.check_in_place()
+
+        # When one name in it leads elsewhere
+        how(root / name)
+
+        # Then each of them finds it, and a send is answered no more
+        with pytest.raises(StoreReplaced, match=name):
+            second.life.check_in_place()
+        until = time.monotonic() + TOLD_S
+        with pytest.raises(StoreReplaced, match=name):
+            while time.monotonic() < until:
+                producer.send("orders", b"mine")
+    for store in (first, second):
+        store.close()
+
+
+@pytest.mark.parametrize("how", [taken_away, copied_over])
+def test_who_comes_later_shares_no_other_runtime_file_than_the_others(
+    tmp_path: Path, how: Callable[[Path], None]
+) -> None:
+    root = tmp_path / "store"
+    first = open_store(root, SMALL, housekeeping=False)
+    how(root / "shared")
+    with pytest.raises(StoreUnusable, match="shared"):
+        open_store(root, housekeeping=False)
+    with pytest.raises(StoreReplaced):
+        first.close()
+    with Producer(root) as producer:
+        producer.send("orders", b"mine")
 
 
 @pytest.mark.parametrize("how", [removed, emptied])

@@ -313,7 +313,7 @@ def test_files_that_are_removed_before_its_thread_begins_are_released(store: Mes
             self.released.set()
 
     mappings = Mappings()
-    releaser = Releaser(store.state, mappings)  # type: ignore[arg-type]
+    releaser = Releaser(store.state, mappings, looks=False)  # type: ignore[arg-type]
     store.state.words.signal(REMOVED_WORD)
     releaser.start()
     try:
