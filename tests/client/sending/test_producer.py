@@ -230,9 +230,9 @@ def test_what_is_no_text_is_named(producer: Producer, given: dict[str, Any], nam
         (lambda producer: producer.send_buffered(Message("orders", b"7"), 7), "sharding_key"),
         (lambda producer: producer.send_batch([Message("orders", b"7")], 7), "sharding_key"),
         (lambda producer: producer.transaction(Message("orders", b"7"), 7), "sharding_key"),
-        (lambda producer: Producer(producer._backend, middleware=print), "middleware"),
-        (lambda producer: Producer(producer._backend, compression="zstd"), "compression"),
-        (lambda producer: TransactionProducer(producer._backend, group="shop", check="check"), "check"),
+        (lambda producer: made(Producer, producer, middleware=print), "middleware"),
+        (lambda producer: made(Producer, producer, compression="zstd"), "compression"),
+        (lambda producer: made(TransactionProducer, producer, group="shop", check="check"), "check"),
     ],
 )
 def test_an_argument_of_another_kind_is_named_by_every_sender(
@@ -242,6 +242,10 @@ def test_an_argument_of_another_kind_is_named_by_every_sender(
     with TransactionSender(store) as producer, pytest.raises(TypeError, match=named):
         call(producer)
     assert store.state.published_to == end
+
+
+def made(kind: Any, producer: Producer, **settings: object) -> object:
+    return kind(producer._backend, **settings)
 
 
 def test_every_sender_takes_a_topic_and_a_body(store: MessageStore) -> None:
