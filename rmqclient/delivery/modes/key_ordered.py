@@ -59,7 +59,7 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
     def __init__(self, parts: Parts, retries: Retries) -> None:
         super().__init__(parts)
         self._suspension = Suspension(self._handler, self._config, retries, self.counters)
-        self._work: queues.SimpleQueue[Lane | object | None] = queues.SimpleQueue()
+        self._work: queues.SimpleQueue[tuple[KeyOrderedQueue, Lane] | object | None] = queues.SimpleQueue()
         self._work.put(_LOOK)
 
     def stop_taking(self) -> None:
@@ -74,19 +74,20 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
 
     def _serve(self, calls: Calls) -> None:
         while (work := self._work.get()) is not None:
-            if not isinstance(work, Lane):
+            if not isinstance(work, tuple):
                 self._look()
-            elif work.lanes.queue.deaths and is_suspect(work.lanes.queue, work.messages[0]):
-                self._handle_alone(calls, work)
+                continue
+            queue, lane = work
+            if queue.deaths and is_suspect(queue, lane.messages[0]):
+                with self._suspects.alone(partial(self._is_over, queue)):
+                    self._handle(calls, queue, lane)
             else:
                 while self._turns.held and not self._turns.stopping and self._turns.wait_while_held():
                     pass
-                self._handle(calls, work)
+                self._handle(calls, queue, lane)
 
-    def _handle_alone(self, calls: Calls, lane: Lane) -> None:
-        queue = lane.lanes.queue
-        with self._suspects.alone(lambda: self._turns.stopping or queue.revoked):
-            self._handle(calls, lane)
+    def _is_over(self, queue: KeyOrderedQueue) -> bool:
+        return self._turns.stopping or queue.revoked
 
     def _look(self) -> None:
         """Take until there is something to do; sleeps with the token, then hands it on behind the work."""
@@ -101,30 +102,29 @@ class KeyOrderedDelivery(Delivery[KeyOrderedQueue]):
 
     def _find(self, queues: tuple[KeyOrderedQueue, ...]) -> bool:
         """Put the lanes that can go on, and those of one new batch, to the work. False when there are neither."""
-        lanes = [lane for queue in queues for lane in queue.lanes.due()]
+        work = [(queue, lane) for queue in queues for lane in queue.lanes.due()]
         taken = self._turns.next_batch(queues)
         if taken is not None:
             queue, batch = taken
-            lanes += queue.lanes.add(batch)
-        for lane in lanes:
-            self._work.put(lane)
-        return taken is not None or bool(lanes)
+            work += [(queue, lane) for lane in queue.lanes.add(batch)]
+        for each in work:
+            self._work.put(each)
+        return taken is not None or bool(work)
 
-    def _handle(self, calls: Calls, lane: Lane) -> None:
+    def _handle(self, calls: Calls, queue: KeyOrderedQueue, lane: Lane) -> None:
         """Run a lane until it is empty, or held, or its queue has gone to another member."""
-        queue = lane.lanes.queue
         lane.running = True  # before the look at `revoked`: the rebalancer sets that first and then looks at this
         begin, acknowledge, failed = partial(self._begin, calls, queue), queue.grant.acknowledge, self._suspension.after
-        hold = self._runner.run(calls, queue, self._next(lane), self._call, begin, acknowledge, failed)
+        hold = self._runner.run(calls, queue, self._next(queue, lane), self._call, begin, acknowledge, failed)
         lane.running = False
         if hold is not None:
             lane.messages[0] = hold.messages[0]
             lane.lanes.hold(lane, hold.seconds)
             self.wake()
 
-    def _next(self, lane: Lane) -> Iterator[ReceivedMessage]:
+    def _next(self, queue: KeyOrderedQueue, lane: Lane) -> Iterator[ReceivedMessage]:
         """Yield the messages of a lane, each when the one before it is finished."""
-        queue, messages = lane.lanes.queue, lane.messages
+        messages = lane.messages
         done = size = 0
         try:
             while queue.grant.valid:

@@ -9,7 +9,6 @@ import heapq
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from weakref import proxy
 
 from rmqclient.backend.group_protocols import Death, Grant
 from rmqclient.consumer_config import ConsumerConfig
@@ -30,7 +29,7 @@ class KeyOrderedQueue(ProcessQueue):
         batch: Batch | None = None,
     ) -> None:
         super().__init__(grant, config, deaths, batch)
-        self.lanes = Lanes(proxy(self))
+        self.lanes = Lanes()
 
     def held_back(self) -> list[float]:
         """Return when each message comes whose lane is held."""
@@ -59,8 +58,7 @@ class Lane:
 class Lanes:
     """The lanes of one process queue. A lane exists from its first message until it is empty."""
 
-    def __init__(self, queue: ProcessQueue) -> None:
-        self.queue = queue
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lanes: dict[str | int, Lane] = {}
         self._held: list[tuple[float, int, int, Lane]] = []
