@@ -167,6 +167,8 @@ class PushConsumer:
         store_config: StoreConfig | None = None,
     ) -> None:
         check_kind("config", config, ConsumerConfig)
+        if loop is not None and not hasattr(loop, "call_soon_threadsafe"):
+            raise TypeError(f"loop={loop!r}: give an event loop, such as asyncio.get_running_loop(), or None")
         self.client_id = default_client_id() if client_id is None else check_client_id(client_id)
         self._pid = os.getpid()
         self._backend = open_backend(place, store_config, create=create)

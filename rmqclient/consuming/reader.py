@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rmqclient.message import ReceivedMessage
 from rmqclient.opening import Place, open_backend
-from rmqclient.store import LONGEST_SLEEP_S, MessageQueue
+from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, clock
 from rmqclient.store.closing import Closing
 from rmqclient.store.errors import MessageExpired
 from rmqclient.store.log.inner_batch import opened
@@ -23,24 +23,30 @@ class Reader(Closing):
     def __init__(self, place: Place) -> None:
         self._backend = open_backend(place, create=False)
 
-    def tail(self, *topics: str, start: str | int = "latest", follow: bool = True) -> Iterator[ReceivedMessage]:
+    def tail(
+        self, *topics: str, start: str | int = "latest", follow: bool = True, until_ms: int | None = None
+    ) -> Iterator[ReceivedMessage]:
         """Yield the messages of topics from ``earliest``, ``latest`` or ``-100`` (of each queue).
 
         A number is a time in ms: the first message stored then or later. With ``follow`` it waits for more for ever,
-        woken by arrivals. What retention removes meanwhile is stepped over. Raises UnknownTopic, ValueError for another
-        ``start``.
+        woken by arrivals; with ``until_ms`` until that time, and it yields what was stored before. What retention
+        removes meanwhile is stepped over. Raises UnknownTopic, ValueError for another ``start``.
         """
+        until_ms = END_OF_TIME if until_ms is None else until_ms
         queues = [queue for topic in topics for queue in self._backend.topics.queues(topic)]
         positions = {queue: self._start_offset(queue, start) for queue in queues}
         bell = self._backend.queues.bell()
         while True:
             heard = bell.arm(*positions)
-            fresh = [message for queue in positions for message in self._from(queue, positions)]
+            is_over = clock.wall_ms() > until_ms
+            fresh = [message for queue in list(positions) for message in self._before(until_ms, queue, positions)]
             yield from sorted(fresh, key=lambda message: message.commit_log_offset)
+            if not positions:
+                return
             if not fresh:
-                if not follow:
+                if not follow or is_over:
                     return
-                bell.wait(heard, LONGEST_SLEEP_S)
+                bell.wait(heard, min(LONGEST_SLEEP_S, clock.real_s_to(until_ms + 1)))
 
     def find(
         self, topic: str, key: str, *, since_ms: int | None = None, until_ms: int | None = None, limit: int = 64
@@ -53,6 +59,16 @@ class Reader(Closing):
     def close(self) -> None:
         """Leave the backend. Closing twice does nothing."""
         self._backend.close()
+
+    def _before(
+        self, until_ms: int, queue: MessageQueue, positions: dict[MessageQueue, int]
+    ) -> Iterator[ReceivedMessage]:
+        """Yield the next messages of a queue, and leave the queue out of ``positions`` when it has none before then."""
+        for message in self._from(queue, positions):
+            if message.store_timestamp >= until_ms:
+                del positions[queue]
+                return
+            yield message
 
     def _from(self, queue: MessageQueue, positions: dict[MessageQueue, int]) -> Iterator[ReceivedMessage]:
         span = self._backend.queues.span(queue)

@@ -74,7 +74,8 @@ class RetryPolicy:
     The death of the handling process counts as a delivery, and is always retried, whatever the exceptions say.
 
     Raises HandlerError for a negative number, a delay that is negative or above ten years, a delay level outside 1 to
-    18, both delays and delay levels, more of them than retries, and anything except classes of exceptions.
+    18, both delays and delay levels, more of them than retries, anything except classes of exceptions, and a class in
+    ``retry_on`` that ``dead_letter_on`` has, too.
     """
 
     max_retries: int = 16
@@ -119,6 +120,13 @@ class RetryPolicy:
                 )
         for name in ("retry_on", "dead_letter_on"):
             _check_classes(name, getattr(self, name))
+        if self.retry_on != (BaseException,):
+            for each in self.retry_on:
+                if issubclass(each, self.dead_letter_on):
+                    raise HandlerError(
+                        f"retry_on: {each.__name__} is never retried, because dead_letter_on={self.dead_letter_on!r} "
+                        "comes first; leave it out of one of them"
+                    )
 
     def outcome(self, attempt: int, exception: BaseException | None) -> Outcome:
         """Return the fate of a message whose delivery ``attempt`` failed; ``exception`` is None for a death."""

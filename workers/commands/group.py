@@ -160,6 +160,8 @@ def group_clone(
     source: str, target: str, topic_name: str | None, dry_run: bool, yes: bool, root: Path | str, out: Output
 ) -> None:
     """Move the group TO to the offsets of the group FROM. TO also gets the messages that FROM finished out of order."""
+    if source == target:
+        raise click.UsageError(f"{source} stands where it stands: name another group to move")
     with opened_admin(root) as admin:
 
         def move(*, dry_run: bool) -> list[SeekInfo]:

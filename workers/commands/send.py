@@ -85,6 +85,8 @@ def send(
     _check_parts(parts)
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
+    if count != 1 and (lines or jsonl):
+        raise click.UsageError("--count is for one message: --lines and --jsonl send each line once")
     compressed: Any = {"compression": Compression[compress.upper()], "compress_over_bytes": 0} if compress else {}
     keyed = _keyed_by(sharding_key_from)
     many = lines if lines is not None else jsonl

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rmqclient.filters import MessageFilter
 
 _FORMAT = re.compile(r"%(?:\{(\w+)\}|(.))")
+_WHOLE = {"json": "a JSON document", "yaml": "a YAML document", "csv": "a CSV file"}
+"""Forms that are written as a whole, behind the last message."""
 _LETTERS = {
     "t": "topic",
     "p": "queue_id",
@@ -44,7 +46,7 @@ _LETTERS = {
     "--from", "begin", type=start, default="latest", show_default=True, help="earliest, latest, -100, 2h or a time."
 )
 @click.option(
-    "--until", type=moment, help="End at the first message stored then or later: 2h for two hours ago, or a time."
+    "--until", type=moment, help="Only messages stored before, and end then: 2h for two hours ago, or a time."
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more at the end.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="End after N messages.")
@@ -78,8 +80,8 @@ def tail(
 
     TOPIC may be a regular expression between slashes, such as /orders-.*/, which stands for the topics that exist now.
     """
-    if out.form == "json" and follow and limit is None and until is None:
-        raise click.UsageError("a JSON document has an end: use -o jsonl, --limit, or --no-follow")
+    if out.form in _WHOLE and follow and limit is None and until is None:
+        raise click.UsageError(f"{_WHOLE[out.form]} has an end: use -o jsonl, --limit, or --no-follow")
     given = {name for name in ("form", "output", "query") if _is_given(name)}
     if "form" in given and len(given) > 1:
         raise click.UsageError("give either --format, or -o and --query")
@@ -90,8 +92,7 @@ def tail(
 
         topics = _topics(backend, topic_names)
         _check_queue(backend, topics, queue_id)
-        found: Iterable[ReceivedMessage] = Reader(backend).tail(*topics, start=begin, follow=follow)
-        found = _until(found, until)
+        found: Iterable[ReceivedMessage] = Reader(backend).tail(*topics, start=begin, follow=follow, until_ms=until)
         found = (each for each in found if queue_id in (None, each.queue_id) and wanted.matches(each) and holds(each))
         _print(islice(found, limit), len(topics) > 1, form, out)
 
@@ -101,7 +102,7 @@ def _is_given(name: str) -> bool:
 
 
 def _print(messages: Iterable[ReceivedMessage], several: bool, form: str | None, out: Output) -> None:
-    if out.form in ("json", "yaml", "csv"):
+    if out.form in _WHOLE:
         out.write([status.message_row(each) for each in messages])
         return
     for each in messages:
@@ -161,10 +162,3 @@ def _check_queue(backend: Backend, topics: list[str], queue_id: int | None) -> N
     known = {queue.queue_id for topic in topics for queue in backend.topics.queues(topic)}
     if queue_id is not None and queue_id not in known:
         raise click.BadParameter(f"{queue_id}: {', '.join(topics)} has queues 0 to {max(known)}", param_hint="--queue")
-
-
-def _until(messages: Iterable[ReceivedMessage], until: int | None) -> Iterator[ReceivedMessage]:
-    for each in messages:
-        if until is not None and each.store_timestamp >= until:
-            return
-        yield each

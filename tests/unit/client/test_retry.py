@@ -202,6 +202,7 @@ def test_a_retry_without_a_delay_is_in_the_retry_topic_at_once(store: MessageSto
         ({"delays": (1,), "delay_levels": (1,)}, "give one of them"),
         ({"delays": (1, 2, 3), "max_retries": 2}, "3 pauses are more than the retries"),
         ({"delay_levels": (1,), "max_retries": 0}, "1 pauses are more than the retries"),
+        ({"retry_on": (KeyError,), "dead_letter_on": (LookupError,)}, "KeyError is never retried"),
     ],
 )
 def test_delays_that_cannot_be_are_refused(policy: dict[str, Any], words: str) -> None:

@@ -1,0 +1,52 @@
+"""Options that would have no effect beside others are refused, with their names, and nothing is done."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rmqclient import Producer, StoreConfig
+from rmqclient.workers.cli import rmq
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one message, and a file with one line beside it."""
+    root = tmp_path_factory.mktemp("effect") / "store"
+    with Producer(root, config=StoreConfig.small()) as producer:
+        producer.send("orders", b"7", key="7")
+    (root.parent / "lines").write_text("8\n", encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("send orders x --file lines", "--file"),
+        ("send orders --lines lines --jsonl lines", "--lines"),
+        ("send orders --lines lines --count 3", "--count"),
+        ("send orders --jsonl lines --count 3", "--count"),
+        ("send orders x --delay 5s --delay-level 3", "--delay-level"),
+        ("send orders x --sharding-key a --sharding-key-from b", "--sharding-key-from"),
+        ("send orders x --property a 1 --property a 2", "--property"),
+        ("tail orders --queue 99 --no-follow", "--queue"),
+        ("tail orders --format %b -o json --no-follow", "--format"),
+        ("tail orders --format %b --query body --no-follow", "--format"),
+        ("tail orders -o json", "-o jsonl"),
+        ("tail orders -o yaml", "-o jsonl"),
+        ("tail orders -o csv", "-o jsonl"),
+        ("topic update orders", "--queues"),
+        ("group clone billing billing", "billing"),
+        ("check --lag-warn 10 --lag-crit 5", "lag"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    root: Path, line: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root.parent)
+    result = CliRunner().invoke(rmq, [*shlex.split(line), "--store", str(root)])
+    assert result.exit_code == 2, result.output
+    assert named in result.stderr
