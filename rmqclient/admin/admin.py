@@ -274,30 +274,39 @@ class Admin(Closing):
         return stood
 
     def pause(
-        self, group: str, topic: str | None = None, *, queue_id: int | None = None, reason: str = ""
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        queue_id: int | None = None,
+        reason: str = "",
+        author: str | None = None,
     ) -> list[QueueLag]:
         """Let a group take nothing more; what is in flight goes on. Returns the queues as they are then.
 
         The queues are all that the group ever had, or those of one topic, or one of these. The pause holds until
         :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. ``reason``
-        stands in the store's marks, beside the user of this process. Raises InvalidName, UnknownGroup, StoreBusy.
+        stands in the store's marks, beside ``author``, or the user of this process. Raises InvalidName, UnknownGroup,
+        StoreBusy.
         """
         paused = self._set_paused(group, topic, queue_id, paused=True)
-        self._mark("pause", group, _of(topic, queue_id, reason))
+        self._mark("pause", group, _of(topic, queue_id, reason), author)
         return paused
 
-    def resume(self, group: str, topic: str | None = None, *, queue_id: int | None = None) -> list[QueueLag]:
+    def resume(
+        self, group: str, topic: str | None = None, *, queue_id: int | None = None, author: str | None = None
+    ) -> list[QueueLag]:
         """Let a group take messages again, at once. Raises as :meth:`pause`."""
         resumed = self._set_paused(group, topic, queue_id, paused=False)
-        self._mark("resume", group, _of(topic, queue_id))
+        self._mark("resume", group, _of(topic, queue_id), author)
         return resumed
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _mark(self, kind: str, group: str, words: str) -> None:
+    def _mark(self, kind: str, group: str, words: str, author: str | None = None) -> None:
         """Say in the marks of a store what was done; a cluster has none."""
         if self._backend.store is not None:
-            self._backend.store.marks.write(kind, group, words)
+            self._backend.store.marks.write(kind, group, words, author=author)
 
     def _group(self, group: str) -> Group | None:
         return self._backend.groups.find(check_group(group))

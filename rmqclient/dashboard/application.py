@@ -17,11 +17,12 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from rmqclient.dashboard.assets import Assets
+from rmqclient.dashboard.desk.assets import Assets
 from rmqclient.dashboard.desk.desk import Desk, desk_of
-from rmqclient.dashboard.desk.forms import WrongInput
+from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_range
 from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
+from rmqclient.dashboard.looking.past import told
 from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, topics, waiting, workers
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore
@@ -100,7 +101,7 @@ def _pages(desk: Desk) -> Starlette:
             *workers.ROUTES,
             *waiting.ROUTES,
             Route("/live", _live),
-            Route("/samples", _samples),
+            Route("/history", _history),
             Route("/favicon.ico", _icon),
             Mount("/static", Assets()),
         ],
@@ -130,7 +131,7 @@ async def _live(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     try:
-        stream = desk.live.stream()
+        stream = desk.live.stream(asked(request, "group"))
     except TooManyClients as error:
         return PlainTextResponse(f"{error}\n", 503, headers={"Retry-After": "30"})
     if request.method == "HEAD":  # a page asks why it gets none: a browser does not say with what an answer ended
@@ -138,10 +139,19 @@ async def _live(request: Request) -> Response:
     return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-def _samples(request: Request) -> Response:
-    desk_of(request).live.begin()
-    samples = [each.shown() for each in desk_of(request).live.samples()]
-    return Response(orjson.dumps(samples), media_type="application/json")
+def _history(request: Request) -> Response:
+    """Answer what the charts of a page show: the range of ``?range=``, of one ``?group=`` or of all."""
+    desk, group = desk_of(request), asked(request, "group")
+    desk.live.begin()
+    known = desk.past.of(asked_range(request))
+    shown = {
+        "since": known.since_ms / 1000,
+        "until": known.until_ms / 1000,
+        "marks": told(desk.past.marks(known.since_ms, group)),
+        "series": known.series(group),
+        "samples": [each.shown(group) for each in desk.live.samples()] if known.name == "10m" else [],
+    }
+    return Response(orjson.dumps(shown), media_type="application/json")
 
 
 def _icon(request: Request) -> Response:

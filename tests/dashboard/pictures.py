@@ -53,7 +53,7 @@ def main(directory: Path) -> None:
 
 
 def _begin_charts(shop: Shop) -> None:
-    request = urllib.request.Request(f"{shop.base}/samples", headers={"Authorization": f"Bearer {shop.token}"})
+    request = urllib.request.Request(f"{shop.base}/history", headers={"Authorization": f"Bearer {shop.token}"})
     with urllib.request.urlopen(request) as answer:
         assert answer.status == 200
 

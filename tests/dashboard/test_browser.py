@@ -6,11 +6,14 @@ fails the test.
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -91,10 +94,10 @@ def test_each_page_is_shown_with_names_and_headers_and_without_a_word_on_the_con
 
 
 def test_numbers_and_charts_move_under_load(page: Page) -> None:
-    coming_in = page.locator('.tile [data-live="in"]')
-    expect(coming_in).to_have_text(re.compile(r"[1-9][0-9,]*(\.\d)?"))
-    expect(page.locator(".chart canvas")).to_have_count(2)
-    expect(page.locator(".spark canvas")).to_have_count(6)
+    published = page.locator('.tile [data-live="published"]')
+    expect(published).to_have_text(re.compile(r"[1-9][0-9,]*(\.\d)?"))
+    expect(page.locator(".chart canvas")).to_have_count(1)
+    expect(page.locator(".spark canvas")).to_have_count(4)
     before = canvas_of(page)
     eventually(lambda: canvas_of(page) != before, "another picture of the chart")
 
@@ -225,17 +228,123 @@ def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: 
     assert "action replay group='billing' asked=2 done=2" in shop.log.read_text()
 
 
-def test_a_group_is_paused_by_the_keyboard_and_resumed(page: Page, shop: Shop) -> None:
-    page.goto(f"{shop.base}/groups/ledger")
-    page.get_by_role("button", name="Pause", exact=True).focus()
-    page.keyboard.press("Enter")
-    expect(page.locator(".strip .pill")).to_have_text(re.compile("paused"))
-    expect(page.locator(".strip div", has_text="Lag").locator("dd")).to_have_text(re.compile(r"[1-9]"))
+def test_one_handler_is_paused_with_a_reason_in_three_clicks_and_the_first_page_says_who_and_how_long(
+    page: Page, shop: Shop
+) -> None:
+    expect(page.locator("#group-ledger")).to_be_visible()
+    with counted_clicks(page) as clicks:
+        page.locator("#group-ledger a").click()
+        page.get_by_text("Pause…", exact=True).click()
+        page.get_by_label("Reason").fill("books are closed")
+        page.get_by_label("Your name").fill("ada")
+        page.get_by_role("button", name="Pause", exact=True).click()
+        expect(page.locator(".strip .pill")).to_have_text("paused")
+    assert len(clicks) <= 3
+    expect(page.locator("#live .notice")).to_contain_text("by ada")
+    expect(page.locator("#live .notice")).to_contain_text("books are closed")
     page.goto(f"{shop.base}/")
-    expect(page.locator(".needs")).to_contain_text("ledger: paused")
-    page.goto(f"{shop.base}/groups/ledger")
-    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("h1")).to_have_text(re.compile("Behind in [1-3] of 3 groups"))
+    expect(page.locator("#said")).to_contain_text(re.compile("ledger is paused by ada .*; resumed, it would drain in"))
+    expect(page.locator("#live-marks")).to_contain_text("pause ledger by ada: books are closed")
+    page.locator(".needs li", has_text="ledger").get_by_text("Resume…").click()
+    page.get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator(".strip .pill")).to_have_text(re.compile("running|idle"))
+
+
+def test_a_question_is_asked_and_left_by_the_keyboard(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/groups/ledger")
+    page.get_by_text("Pause…", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Reason")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Reason")).to_be_hidden()
+
+
+def test_which_group_is_behind_and_when_it_has_drained_stands_on_the_first_page(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/")
+    figures = page.locator("#group-billing .four")
+    expect(figures).to_contain_text("Drained")
+    expect(figures).to_contain_text(re.compile(r"now|in \d+ |never"))
+    with counted_clicks(page) as clicks:
+        page.locator("#group-billing a").click()
+        expect(page.locator(".strip div", has_text="Drained").locator("dd")).to_have_text(
+            re.compile(r"now|in \d+ |never")
+        )
+    assert len(clicks) <= 3
+    expect(page.locator(".chart canvas")).to_have_count(4)
+
+
+def test_a_range_is_in_the_address_and_its_charts_are_of_the_history(page: Page, shop: Shop) -> None:
+    with page.expect_response(re.compile(r"/history\?range=1h")) as answered:
+        page.get_by_role("link", name="1 h", exact=True).click()
+    assert answered.value.json()["series"]["t"], "the housekeeper has written some records"
+    expect(page).to_have_url(re.compile("range=1h"))
+    expect(page.locator(".chart canvas")).to_have_count(1)
+
+
+def test_times_are_those_of_the_browser_with_its_zone(browser: Browser, shop: Shop) -> None:
+    context = browser.new_context(timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.goto(shop.address)
+    page.goto(f"{shop.base}/messages?topic=orders&limit=1")
+    place = page.locator("td time").first
+    expect(place.locator("i")).to_have_text(re.compile(r"GMT\+9|JST"), timeout=LONG_MS)
+    expect(place.locator("small")).to_contain_text("ago")
+    at = datetime.datetime.fromisoformat(str(place.get_attribute("datetime"))).astimezone(ZoneInfo("Asia/Tokyo"))
+    assert at.strftime("%H:%M:%S") in place.inner_text()
+    context.close()
+
+
+def test_a_page_of_a_dashboard_that_was_restarted_says_so_and_not_that_others_have_its_place(
+    browser: Browser, shop: Shop
+) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(shop.address)
+    context.clear_cookies()  # as a new token makes them worth nothing
+    page.reload()
+    assert "locked" in page.content()
+    page.goto(shop.address)
+    expect(page.locator("#live-text")).to_have_text("Live", timeout=LONG_MS)
+    page.locator("#pause").click()
+    context.clear_cookies()
+    page.locator("#pause").click()
+    expect(page.locator("#veil")).to_contain_text("was restarted: open its new address", timeout=LONG_MS)
+    assert "20 pages" not in page.locator("#live-text").inner_text()
+    context.close()
+
+
+def test_rows_are_ordered_by_a_column_and_stay_while_numbers_move(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/groups")
+    names = page.locator("tbody th a")
+    head = page.get_by_role("columnheader", name="Group")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    expect(names).to_have_text(["billing", "ledger", "shipping"])
+    head.get_by_role("button").click()
+    expect(names).to_have_text(["shipping", "ledger", "billing"])
+    with page.expect_response(re.compile("/groups$")):
+        pass
+    expect(names).to_have_text(["shipping", "ledger", "billing"])
+
+
+def test_the_navigation_of_a_telephone_opens_and_has_every_page(page: Page, shop: Shop) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(f"{shop.base}/groups")
+    links = page.get_by_role("navigation", name="Pages").get_by_role("link")
+    expect(links.first).to_be_hidden()
+    head = page.locator(".side").bounding_box()
+    assert head is not None
+    assert head["height"] < 64
+    page.get_by_role("button", name="Pages and search").click()
+    for number in range(links.count()):
+        box = links.nth(number).bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+    page.keyboard.press("Escape")
+    expect(links.first).to_be_hidden()
+    page.keyboard.press("Control+k")
+    expect(page.locator("#search")).to_be_focused()
 
 
 def test_a_move_is_shown_before_it_is_done(page: Page, shop: Shop) -> None:
@@ -276,6 +385,16 @@ NAMELESS = """controls => controls.filter(each => each.type !== "hidden" && !(
     || [...(each.labels || [])].map(label => label.textContent.trim()).join("") || each.querySelector("[aria-label]")
 )).map(each => each.outerHTML)"""
 """The controls of a page that have no name for who cannot see them."""
+
+
+@contextmanager
+def counted_clicks(page: Page) -> Iterator[list[str]]:
+    """Yield what is clicked meanwhile, on any page."""
+    clicks: list[str] = []
+    page.expose_function("clicked", lambda path: clicks.append(path))  # noqa: PLW0108 - Playwright inspects it
+    page.add_init_script("addEventListener('pointerdown', () => clicked(location.pathname), true)")
+    page.evaluate("addEventListener('pointerdown', () => clicked(location.pathname), true)")
+    yield clicks
 
 
 def letters(page: Page, shop: Shop) -> None:

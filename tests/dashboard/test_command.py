@@ -35,7 +35,7 @@ def test_it_prints_its_address_with_the_token_and_ends_by_a_signal_while_a_page_
         token = address.partition("token=")[2]
         assert len(token) >= 40
         asked = urllib.request.Request(
-            address.partition("/?")[0] + "/samples", headers={"Authorization": f"Bearer {token}"}
+            address.partition("/?")[0] + "/history", headers={"Authorization": f"Bearer {token}"}
         )
         with urllib.request.urlopen(asked, timeout=LONG_S) as answer:
             assert isinstance(json.load(answer), list)

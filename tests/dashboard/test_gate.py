@@ -18,7 +18,7 @@ from tests.dashboard.visiting import HOST, OWN, TOKEN, form_token, visitor
 from tests.support.stores import SMALL
 
 PAGES = ["/", "/topics", "/groups", "/messages", "/dead-letters", "/workers", "/schedules", "/transactions"]
-DATA = ["/live", "/samples"]
+DATA = ["/live", "/history"]
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_foreign_host_is_refused(store: Path, host: str) -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://[", "http://127.0.0.1:9999", f"http://{HOST}.evil.example"]
 )
-@pytest.mark.parametrize("path", ["/topics", "/samples", "/live"])
+@pytest.mark.parametrize("path", ["/topics", "/history", "/live"])
 def test_a_foreign_origin_is_refused(store: Path, origin: str, path: str) -> None:
     with visitor(store) as browser:
         assert browser.get(path, headers={"Origin": origin}).status_code == 403

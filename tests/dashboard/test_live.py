@@ -90,7 +90,7 @@ def test_a_sample_counts_what_came_in_and_what_waits(desk: Desk) -> None:
     root = desk.store().root
     sampling = Sampling(root)
     try:
-        assert sampling.take().in_per_s == 0, "one look shows no rate"
+        assert sampling.take().rates.published == 0, "one look shows no rate"
         with PullConsumer(root, group="billing") as consumer:
             for queue in consumer.queues("orders"):
                 consumer.commit(queue, 0)
@@ -98,9 +98,12 @@ def test_a_sample_counts_what_came_in_and_what_waits(desk: Desk) -> None:
             for _ in range(9):
                 producer.send(Message("orders", b"more"))
         sample = sampling.take()
-        assert sample.in_per_s > 0
+        assert sample.topic_rates["orders"] > 0
+        assert sample.rates.published == sample.topic_rates["orders"], "a message counts once for each group"
         assert sample.lag == 10
-        assert sample.lag_of == {"billing": 10}
+        rates, lag = sample.by_group["billing"]
+        assert (rates, lag) == (sample.rates, 10)
+        assert sample.shown("billing")["lag"] == 10
         assert sample.oldest_s > 0
     finally:
         sampling.close()

@@ -29,11 +29,13 @@ from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import Failure, with_failures
 from rmqclient.failures.retry import copying
 from rmqclient.message import SendResult
+from rmqclient.metrics import marks_of
 from rmqclient.opening import open_backend
 from rmqclient.schedules import waiting as waiting_messages
 from rmqclient.sending import transactions
 from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.errors import StoreBusy
+from rmqclient.store.history.recorder import Recorder
 from rmqclient.store.observe.records import Records
 from tests.dashboard.visiting import OWN, form_token, text_of, visitor
 from tests.support.stores import SMALL
@@ -351,11 +353,51 @@ def test_it_mounts_into_an_application_that_guards_it(store: Path) -> None:
 
 def test_every_answer_carries_the_policy(store: Path) -> None:
     with visitor(store) as browser:
-        for path in ("/", "/static/dashboard.css", "/nosuch", "/samples"):
+        for path in ("/", "/static/dashboard.css", "/nosuch", "/history"):
             headers = browser.get(path).headers
             assert "default-src 'none'" in headers["content-security-policy"]
             assert "unsafe" not in headers["content-security-policy"]
             assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_answers_are_compressed_and_what_a_page_names_with_its_version_is_kept(store: Path) -> None:
+    with visitor(store) as browser:
+        answer = browser.get("/topics")
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["cache-control"] == "no-store"
+        (address,) = re.findall(r'href="(/static/dashboard\.css\?v=\w+)"', answer.text)
+        assert "immutable" in browser.get(address).headers["cache-control"]
+        other = browser.get("/static/dashboard.css?v=other")
+        assert other.headers["cache-control"] == "no-cache", "an old page does not keep a new file under its old name"
+        tag = {"If-None-Match": other.headers["etag"]}
+        assert browser.get("/static/dashboard.css", headers=tag).status_code == 304
+
+
+def test_a_pause_says_why_and_who_and_how_many_wait(store: Path) -> None:
+    consume(store, 2)
+    with visitor(store, allow_actions=True) as browser:
+        form = {"form_token": form_token(browser), "reason": "SMTP is down", "author": "ada"}
+        browser.post("/groups/billing/pause", data=form, headers=OWN)
+        shown = text_of(page(browser, "/"))
+        assert "Behind in 1 of 1 group " in shown
+        assert re.search(r"billing is paused by ada for \d+ s; \d+ wait", shown)
+        assert "SMTP is down" in text_of(page(browser, "/groups/billing"))
+        browser.post("/groups/billing/resume", data=form, headers=OWN)
+    assert [(each.kind, each.subject, each.author) for each in marks_of(store)][-2:] == [
+        ("pause", "billing", "ada"),
+        ("resume", "billing", "ada"),
+    ]
+
+
+def test_the_history_of_a_group_is_read_by_a_range(store: Path) -> None:
+    consume(store, 12)
+    with open_store(store) as opened:
+        Recorder(opened.root, opened.lock).record()
+    with visitor(store) as browser:
+        for name in ("10m", "1h", "24h", "7d"):
+            answer = browser.get("/history", params={"range": name, "group": "billing"}).json()
+            assert len(answer["series"]["t"]) == len(answer["series"]["waited"]) >= 1, name
+        assert browser.get("/history?range=2h").status_code == 400
 
 
 def consume(root: Path, count: int) -> None:

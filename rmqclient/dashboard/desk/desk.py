@@ -15,6 +15,7 @@ from rmqclient.admin import Admin
 from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
+from rmqclient.dashboard.looking.past import Past
 from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.opening import MessageStore, open_backend, open_local_store
 from rmqclient.store.observe.reading import Reading
@@ -33,6 +34,7 @@ class Desk:
         self.allow_actions = allow_actions
         self.renderer = Renderer()
         self.live = Live(lambda: Sampling(self.store().root))
+        self.past = Past(lambda: self.store().root)
         self._place = place
         self._opening = threading.Lock()
         self._store: MessageStore | None = place if isinstance(place, MessageStore) else None

@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from rmqclient.admin import Position
 from rmqclient.dashboard.desk.desk import desk_of
+from rmqclient.dashboard.looking.past import RANGES
 from rmqclient.duration import moment_in
 
 LONGEST_FORM = 1 << 20
@@ -80,6 +81,14 @@ def asked_number(request: Request, name: str, default: int, most: int) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
         raise WrongInput(f"{name} {text!r}: give a number from 1 to {most:,}")
     return int(text)
+
+
+def asked_range(request: Request) -> str:
+    """Return the name of a range of time, ten minutes without one. Raises WrongInput for what is none."""
+    name = asked(request, "range") or "10m"
+    if name not in RANGES:
+        raise WrongInput(f"range {name!r}: give {', '.join(RANGES)}")
+    return name
 
 
 def moment(text: str) -> int | None:

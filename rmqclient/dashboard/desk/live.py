@@ -1,8 +1,8 @@
 """Live: one sampler for all clients, ten minutes of samples, and the stream of events.
 
-A thread of the process looks at the store once a second. Charts begin with the samples that it kept and go on with
-events; after a restart they begin empty, because a history is what Prometheus keeps. A store with so many groups that a
-look takes long is looked at less often, so the thread takes a twentieth of a core at most.
+A thread of the process looks at the store once a second. Charts begin with the history of the store, go on with the
+samples that were kept since its last record, and then with events. A store with so many groups that a look takes long
+is looked at less often, so the thread takes a twentieth of a core at most.
 """
 
 from __future__ import annotations
@@ -80,16 +80,17 @@ class Live:
         """Return the last sample; None before the first."""
         return self._samples[-1] if self._samples else None
 
-    def stream(self) -> AsyncIterator[bytes]:
-        """Return the events from now on, as they go to a browser; they end at once when the last place has just gone.
+    def stream(self, group: str = "") -> AsyncIterator[bytes]:
+        """Return the events from now on, as they go to a browser, with the rates and the lag of one group or of all.
 
-        A client has its place while its events are read. Raises TooManyClients.
+        They end at once when the last place has just gone. A client has its place while its events are read. Raises
+        TooManyClients.
         """
         if len(self._clients) >= CLIENTS_AT_MOST:
             raise TooManyClients(f"{CLIENTS_AT_MOST} pages get live updates already: close one of them")
-        return self._events(_Client(asyncio.get_running_loop(), asyncio.Event()))
+        return self._events(_Client(asyncio.get_running_loop(), asyncio.Event()), group)
 
-    async def _events(self, client: _Client) -> AsyncIterator[bytes]:
+    async def _events(self, client: _Client, group: str) -> AsyncIterator[bytes]:
         with self._lock:
             if len(self._clients) >= CLIENTS_AT_MOST:
                 return
@@ -102,7 +103,7 @@ class Live:
                 latest = self.latest()
                 if latest is not None and latest is not seen:
                     seen = latest
-                    yield b"data: %s\n\n" % orjson.dumps(latest.shown())
+                    yield b"data: %s\n\n" % orjson.dumps(latest.shown(group))
                     continue
                 try:
                     await asyncio.wait_for(client.fresh.wait(), _QUIET_S)

@@ -1,4 +1,4 @@
-"""Rendering: templates, and how numbers, ages, sizes and times are written.
+"""Rendering: templates, and how times and states are written.
 
 Every value is text to the templates: Jinja2 escapes it. Nothing here makes markup but :func:`when`, from numbers.
 """
@@ -17,10 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
 
-from rmqclient.dashboard.assets import version
-
-NOTHING = "\N{EN DASH}"
-_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
+from rmqclient.dashboard.desk.assets import version
+from rmqclient.dashboard.looking.words import NOTHING, about, age, count, size
 
 
 class Renderer:
@@ -77,39 +75,6 @@ def _with_query(request: Request, **changed: object) -> str:
     return "?" + urlencode({name: value for name, value in query.items() if value not in (None, "")})
 
 
-def count(number: float | None) -> str:
-    """Return a number as people read it: ``1,234``, ``0.4``; a dash for None."""
-    if number is None:
-        return NOTHING
-    if isinstance(number, float):
-        return f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
-    return f"{number:,}"
-
-
-def size(count_of_bytes: float) -> str:
-    """Return bytes in units of 1024."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count_of_bytes < 1024:
-            return f"{count_of_bytes:,.0f} {unit}" if unit == "bytes" else f"{count_of_bytes:,.1f} {unit}"
-        count_of_bytes /= 1024
-    return f"{count_of_bytes:,.1f} TiB"
-
-
-def age(seconds: float | None) -> str:
-    """Return an age with its two largest units: ``3 min 12 s``; a dash for None."""
-    if seconds is None:
-        return NOTHING
-    if seconds < 60:
-        return (
-            f"{seconds * 1000:,.0f} ms" if seconds < 1 else f"{seconds:,.1f} s" if seconds < 10 else f"{seconds:,.0f} s"
-        )
-    for length, unit, shorter, shorter_unit in _UNITS:
-        if seconds >= length:
-            whole, rest = divmod(int(seconds), length)
-            return f"{whole} {unit} {rest // shorter} {shorter_unit}"
-    raise AssertionError(seconds)
-
-
 def when(milliseconds: int | None) -> str | Markup:
     """Return a time in UTC and how long ago it was, which the browser turns into its own zone; a dash for None and 0.
 
@@ -129,14 +94,6 @@ def when(milliseconds: int | None) -> str | Markup:
     return Markup('<time datetime="{0}" title="{0}">{1} <i>UTC</i> <small>{2}</small></time>').format(
         exact, shown, away
     )
-
-
-def about(seconds: float) -> str:
-    """Return an age with its largest unit: ``3 min``."""
-    for length, unit, _, _ in _UNITS:
-        if seconds >= length:
-            return f"{int(seconds // length)} {unit}"
-    return f"{int(seconds)} s"
 
 
 def tone(state: str) -> str:

@@ -1,29 +1,43 @@
 """Moments: the numbers of one moment, from words that processes share. Only the age of the oldest reads a message.
 
-Rates are those of the counters between two samples. ``in`` is what was stored in topics of applications. ``out`` is
-what groups have finished for good, each group for itself, so two groups on one topic finish twice what comes in.
+Rates are those of the counters between two samples, in one unit, which is that of the history, too: a message counts
+once for each group that gets it. So what was published equals what was handled and what became a dead letter, unless a
+group falls behind. What the library sends itself counts nowhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rmqclient.metrics import FOR_GOOD, DeadLetterCount, Observation, Sampler, group_rates, topic_rates
+from rmqclient.metrics import DeadLetterCount, Observation, Sampler, group_rates, topic_rates
 from rmqclient.names import is_of_application
 from rmqclient.store.observe.summary import Group, groups_of
 
-_GROUPS_KEPT = 100
+
+class Rates(NamedTuple):
+    """Messages a second of one group, or of all."""
+
+    published: float = 0.0
+    """Stored in its topics; what it stores again for a retry aside."""
+    handled: float = 0.0
+    """Finished by a handler that returned, by a commit, or because the group does not want them."""
+    born: float = 0.0
+    """That became dead letters."""
+
+    def __add__(self, other: object) -> Rates:
+        """Return the rates of both."""
+        if not isinstance(other, Rates):
+            return NotImplemented
+        return Rates(self.published + other.published, self.handled + other.handled, self.born + other.born)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """A store at one moment."""
 
     at_ms: int
-    in_per_s: float
-    out_per_s: float
+    rates: Rates
+    """Of all groups."""
     lag: int
     """Messages that some group has not finished, each group for itself."""
     oldest_s: float
@@ -32,22 +46,23 @@ class Moment:
     """Messages that members have taken and not finished."""
     dead_letters: int
     """Neither replayed nor purged."""
-    lag_of: dict[str, int]
-    """Of the hundred groups that are furthest behind."""
+    by_group: dict[str, tuple[Rates, int]]
+    """Rates and lag of each group."""
+    dead_letters_of: dict[str, int]
+    """By group."""
     topic_rates: dict[str, float]
-    """Messages a second that came into each topic, where any came."""
+    """Messages a second that came into each topic of applications, each once, where any came."""
 
-    def shown(self) -> dict[str, Any]:
-        """Return the numbers as a page of a browser gets them."""
+    def shown(self, group: str = "") -> dict[str, Any]:
+        """Return the numbers as a page of a browser gets them: rates and lag are those of one group, or of all."""
+        rates, lag = self.by_group.get(group, (Rates(), 0)) if group else (self.rates, self.lag)
         return {
             "t": self.at_ms / 1000,
-            "in": round(self.in_per_s, 1),
-            "out": round(self.out_per_s, 1),
-            "lag": self.lag,
+            **{name: round(rate, 1) for name, rate in rates._asdict().items()},
+            "lag": lag,
             "oldest": round(self.oldest_s, 1),
             "flight": self.in_flight,
             "dead": self.dead_letters,
-            "groups": self.lag_of,
         }
 
 
@@ -64,19 +79,19 @@ class Sampling:
         now = self._sampler.sample()
         before, self._before = self._before or now, now
         arrived = {topic: rates["messages_in"] for topic, rates in topic_rates(before, now).items()}
-        coming_in = {topic: rate for topic, rate in arrived.items() if rate and is_of_application(topic)}
-        finished = group_rates(before, now).values()
         groups = groups_of(now)
+        by_group = _by_group(before, now, groups, arrived)
+        dead_letters = self._dead.by_group(now.queues)
         return Moment(
             at_ms=now.wall_ms,
-            in_per_s=sum(coming_in.values()),
-            out_per_s=sum(rates[fate] for rates in finished for fate in FOR_GOOD),
+            rates=sum((rates for rates, _ in by_group.values()), Rates()),
             lag=sum(each.lag for each in groups),
             oldest_s=max((each.oldest_s(now.wall_ms) or 0.0 for each in groups), default=0.0),
             in_flight=sum(each.in_flight for each in groups),
-            dead_letters=sum(self._dead.by_group(now.queues).values()),
-            lag_of=_furthest(groups),
-            topic_rates=coming_in,
+            dead_letters=sum(dead_letters.values()),
+            by_group=by_group,
+            dead_letters_of=dict(dead_letters),
+            topic_rates={topic: rate for topic, rate in arrived.items() if rate and is_of_application(topic)},
         )
 
     def close(self) -> None:
@@ -84,6 +99,17 @@ class Sampling:
         self._sampler.close()
 
 
-def _furthest(groups: list[Group]) -> dict[str, int]:
-    behind = sorted((each for each in groups if each.lag), key=lambda each: -each.lag)
-    return {each.group: each.lag for each in behind[:_GROUPS_KEPT]}
+def _by_group(
+    before: Observation, now: Observation, groups: list[Group], arrived: dict[str, float]
+) -> dict[str, tuple[Rates, int]]:
+    finished: dict[str, Rates] = {}
+    for (group, _), rates in group_rates(before, now).items():
+        done = Rates(0.0, rates["handled"] + rates["skipped"], rates["dead_lettered"])
+        finished[group] = finished.get(group, Rates()) + done
+    return {
+        each.group: (
+            finished.get(each.group, Rates()) + Rates(sum(arrived.get(topic, 0.0) for topic in each.topics)),
+            each.lag,
+        )
+        for each in groups
+    }

@@ -10,52 +10,75 @@ from starlette.routing import Route
 
 from rmqclient.admin.infos import assignment_of, subscriptions_of
 from rmqclient.dashboard.desk.desk import desk_of
-from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, position, written
+from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, asked_range, position, written
 from rmqclient.dashboard.desk.rendering import url
+from rmqclient.dashboard.looking.lanes import lanes_of
+from rmqclient.dashboard.looking.needs import standings
+from rmqclient.dashboard.looking.past import RANGES, WORDS, words_of
+from rmqclient.dashboard.pages.overview import dead_letters_of
 from rmqclient.errors import UnknownGroup
-from rmqclient.names import group_and_member
-from rmqclient.store.observe.summary import RETRY_PREFIX, groups_of, state_of
+from rmqclient.store.observe.summary import RETRY_PREFIX, state_of
+
+_SHOWN = 50
+_MARKS_SHOWN = 4
 
 
 def show_all(request: Request) -> Response:
-    """Answer the list of groups; ``?q=`` selects by a part of the name, ``?state=`` by the begin of the state."""
-    desk = desk_of(request)
+    """Answer the list of groups, those with most impact first.
+
+    ``?q=`` selects by a part of the name, ``?state=`` by the begin of the state, ``?all=1`` shows more than fifty.
+    """
+    desk, name = desk_of(request), asked_range(request)
     desk.live.begin()
-    part, state = asked(request, "q"), asked(request, "state")
+    part, state, whole = asked(request, "q"), asked(request, "state"), bool(asked(request, "all"))
     with desk.reading() as reading:
         seen = reading.observe()
-    lines = sorted(groups_of(seen), key=lambda each: -each.lag)
-    shown = [each for each in lines if part.lower() in each.group.lower() and each.state.startswith(state)]
-    states = sorted({each.state.partition(":")[0] for each in lines})
+    lines = standings(seen, desk.past.of(name).figures(), dead_letters_of(desk), RANGES[name])
+    found = [each for each in lines if part.lower() in each.name.lower() and each.group.state.startswith(state)]
+    shown = found if whole else found[:_SHOWN]
     facts: dict[str, Any] = {
         "part": part,
         "state": state,
-        "states": states,
+        "states": sorted({each.group.state.partition(":")[0].split(" ")[0] for each in lines}),
         "known": len(lines),
-        "now_ms": seen.wall_ms,
+        "more": len(found) - len(shown),
+        "range": name,
+        "words": WORDS,
     }
     return desk.page(request, "groups/all.html", groups=shown, **facts)
 
 
 def show_one(request: Request) -> Response:
-    """Answer the page of one group. Raises UnknownGroup."""
-    desk = desk_of(request)
+    """Answer the page of one group; ``?range=`` says of which time it tells. Raises UnknownGroup."""
+    desk, range_name = desk_of(request), asked_range(request)
     desk.live.begin()
     name = request.path_params["group"]
+    past = desk.past.of(range_name)
     with desk.reading() as reading:
         seen = reading.observe()
-    group = next((each for each in groups_of(seen) if each.group == name), None)
-    if group is None:
+    known = standings(seen, past.figures(), dead_letters_of(desk), RANGES[range_name])
+    standing = next((each for each in known if each.name == name), None)
+    if standing is None:
         raise UnknownGroup(f"group {name!r} never consumed from this store, and has no member")
+    group = standing.group
+    marks = [mark for mark in desk.past.marks(0, name) if mark.subject == name]
+    workers = {each.pid: each.name for each in seen.workers}
     return desk.page(
         request,
         "groups/one.html",
+        each=standing,
         group=group,
-        now_ms=seen.wall_ms,
-        rows=[(each, state_of(each), group_and_member(each.group)[1]) for each in group.queues],
+        figures=standing.figures,
+        range=range_name,
+        words=WORDS,
+        lanes=lanes_of(group),
+        calls=[(call, workers.get(call.pid) or f"process {call.pid}") for call in group.calls],
+        workers=workers,
         members=assignment_of(group),
         subscriptions=[each for each in subscriptions_of(group) if not each.topic.startswith(RETRY_PREFIX)],
         paused=any(state_of(each) == "paused" for each in group.queues),
+        pause_mark=next((mark for mark in reversed(marks) if mark.kind == "pause"), None),
+        marks=[(mark, words_of(mark)) for mark in reversed(marks[-_MARKS_SHOWN:])],
         done=asked(request, "done"),
     )
 
@@ -105,11 +128,16 @@ def seek(request: Request, form: Form) -> Response:
 def _set_paused(request: Request, form: Form, *, paused: bool) -> Response:
     desk = desk_of(request)
     group, topic = request.path_params["group"], form.one("topic") or None
+    reason, author = form.one("reason"), form.one("author") or None
     with (
         desk.acting(request, "pause" if paused else "resume", group=group, topic=topic) as facts,
         desk.admin() as admin,
     ):
-        changed = (admin.pause if paused else admin.resume)(group, topic)
+        if paused:
+            changed = admin.pause(group, topic, reason=reason, author=author)
+            facts |= {"reason": reason, "author": author}
+        else:
+            changed = admin.resume(group, topic, author=author)
         facts["queues"] = len(changed)
     return _back(request, group, f"{len(changed)} queues {'paused' if paused else 'resumed'}")
 

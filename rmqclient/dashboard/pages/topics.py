@@ -13,11 +13,15 @@ from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.names import is_of_application
 from rmqclient.store.observe.summary import group_of, state_of
 
+_SHOWN = 50
 _LAST_SHOWN = 50
 
 
 def show_all(request: Request) -> Response:
-    """Answer the list of topics; ``?q=`` selects by a part of the name, ``?system=1`` shows the library's own, too."""
+    """Answer the list of topics, those where most comes in first.
+
+    ``?q=`` selects by a part of the name, ``?system=1`` shows internal ones, too, ``?all=1`` more than fifty.
+    """
     desk = desk_of(request)
     desk.live.begin()
     part, system = asked(request, "q"), bool(asked(request, "system"))
@@ -28,12 +32,18 @@ def show_all(request: Request) -> Response:
         groups: dict[str, set[str]] = {}
         for each in reading.group_queues():
             groups.setdefault(each.queue.topic, set()).add(group_of(each.group))
+    rates = latest.topic_rates if latest else {}
+    found = [each for each in known if part.lower() in each.topic.lower()]
+    found.sort(key=lambda each: (-bool(rates.get(each.topic)), each.topic))
+    shown = found if asked(request, "all") else found[:_SHOWN]
     return desk.page(
         request,
         "topics/all.html",
-        topics=[each for each in known if part.lower() in each.topic.lower()],
-        hidden=len([each for each in known if part.lower() not in each.topic.lower()]),
-        rates=latest.topic_rates if latest else {},
+        topics=shown,
+        known=len(known),
+        hidden=len(known) - len(found),
+        more=len(found) - len(shown),
+        rates=rates,
         groups=groups,
         part=part,
         system=system,

@@ -8,6 +8,7 @@
   const said = document.getElementById("live-text");
   const veil = document.getElementById("veil");
   const REFRESH_EVERY = 2; // samples
+  const group = document.querySelector("[data-group]")?.dataset.group;
   const LOST_AFTER_MS = 6000;
   let paused = sessionStorage.getItem("rmq-paused") === "1";
   let source = null;
@@ -139,9 +140,9 @@
     const part = document.getElementById("live");
     if (!part) return;
     const selected = document.getSelection();
-    const reads = selected && !selected.isCollapsed && part.contains(selected.anchorNode);
-    const writes = part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
-    const asked = part.querySelector("details.ask[open], dialog[open]");
+    const reads = selected && !selected.isCollapsed && main.contains(selected.anchorNode);
+    const writes = main.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
+    const asked = main.querySelector("details[open].ask, dialog[open]");
     if (!reads && !writes && !asked) part.dispatchEvent(new Event("refresh"));
   };
 
@@ -153,7 +154,7 @@
   let last = new Date();
   const listen = () => {
     if (source || paused || document.hidden) return;
-    source = new EventSource(`${base}/live`);
+    source = new EventSource(group ? `${base}/live?group=${encodeURIComponent(group)}` : `${base}/live`);
     source.onmessage = (event) => {
       clearTimeout(lost);
       lost = 0;
@@ -251,7 +252,7 @@
     if (plain && event.key === "t") turn();
   });
 
-  window.rmq = { count, age, about, clock, day, base };
+  window.rmq = { count, age, clock, day, base, isPaused: () => paused };
   tell();
   dress();
   listen();

@@ -46,7 +46,7 @@ _PATHS = (
     "/workers",
     "/schedules",
     "/transactions",
-    "/samples",
+    "/history",
 )
 
 
