@@ -15,6 +15,7 @@ import asyncio
 import queue as queues
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 from rmqclient.calling.current import Current
 from rmqclient.delivery.calls import Calls
@@ -103,6 +104,19 @@ class CoroutineDelivery(ConcurrentDelivery):
                 coroutine.close()
                 raise
             self._callers.loop.watch(task)
+            task.add_done_callback(partial(self._begin_again, queue, calls, message))
+
+    def _begin_again(
+        self, queue: ConcurrentQueue, calls: Calls, message: ReceivedMessage, task: asyncio.Task[None]
+    ) -> None:
+        """Begin a message again whose task was cancelled before its first step, so that nothing of it has run."""
+        if not task.cancelled():  # a task that has begun catches that
+            return
+        if self._turns.stopping or queue.revoked:
+            queue.leave([message])
+            self._free.put(calls)
+        else:
+            self._callers.loop.call(self._begin, queue, [calls], [message])
 
     async def _run_guarded(self, calls: Calls, queue: ConcurrentQueue, message: ReceivedMessage) -> None:
         """Run one; an error of our own, or one that came too late for the handler, is as the end of a thread."""

@@ -83,6 +83,25 @@ def test_the_end_waits_for_coroutines_and_begins_no_other_one(place: Place, topi
     assert ended == [b"0"]
 
 
+def test_a_message_whose_task_was_cancelled_before_it_began_is_handled(place: Place, topic: str) -> None:
+    # Given a handler that cancels every other task of its loop at the first message
+    app, cancelled = App(NOWHERE), list[int]()
+
+    @app.handler(topic, group=topic)
+    async def handle(message: ReceivedMessage) -> None:
+        if message.body == b"0":
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            cancelled.append(sum(task.cancel() for task in others))
+
+    # When several messages begin together
+    with Producer(place) as producer:
+        producer.send_batch([Message(topic, b"%d" % number) for number in range(8)])
+        with consuming(place, app) as consumer:
+            wait_for(lambda: consumer.counters.handled == 8, "none stays where nobody takes it")
+            assert consumer.counters.in_flight == 0
+    assert sum(cancelled) > 0
+
+
 def test_a_failed_coroutine_comes_again_and_blocks_no_other_one(place: Place, topic: str) -> None:
     app, attempts = App(NOWHERE), Counter[tuple[bytes, int]]()
 
