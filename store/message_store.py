@@ -92,6 +92,7 @@ def open_store(
     path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)
+        path = path.resolve()  # a link that is set to another directory later does not move the store of this process
         check_file_system(path, allow_network=config is not None and config.allow_network_file_system)
         lock = LockFile(path / "lock")
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqclient import Message, MessageQueue, Producer, StoreConfig
+from rmqclient import Message, MessageQueue, Producer, PullConsumer, StoreConfig
 from rmqclient.admin import Admin
 from rmqclient.errors import ConfigMismatch, StoreClosed, StoreInUse, StoreUnusable, UnknownTopic
 from rmqclient.store import layout, open_store
@@ -218,3 +218,27 @@ def test_a_program_may_close_its_streams_and_open_them_again(tmp_path: Path) -> 
     # Then no file of the store was among them: it goes on sending, and leaves the store clean
     assert (ended.returncode, told.read_text()) == (0, "closed")
     assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_a_link_to_a_directory_names_the_store_in_it_also_when_it_is_set_to_another_one(tmp_path: Path) -> None:
+    # Given a closed store that is opened by a link, and one that a link makes
+    stores = [tmp_path / name for name in ("blue", "green")]
+    link = tmp_path / "current"
+    for root in stores:
+        root.mkdir()
+        link.unlink(missing_ok=True)
+        link.symlink_to(root)
+        for body in (b"made", b"opened"):
+            with Producer(link) as producer:
+                producer.send("orders", body)
+
+    # When the link is set to the first one under a producer of the second
+    with Producer(link) as producer:
+        link.unlink()
+        link.symlink_to(stores[0])
+        producer.send("orders", b"still here")
+
+    # Then each process stays in the store that it opened
+    for root, bodies in zip(stores, ([b"made", b"opened"], [b"made", b"opened", b"still here"]), strict=True):
+        with PullConsumer(root, group="billing") as consumer:
+            assert sorted(bytes(each.body) for each in consumer.messages("orders", wait=0)) == bodies
