@@ -49,6 +49,21 @@ def check_comes_back(value: object, encode: Encode, body: bytes | None = None, p
         _check_typed(value, encode, body, path)
 
 
+def part_without_its_class(value: Any, back: Any, path: str = "") -> tuple[str, type, type] | None:
+    """Return the first part that came back as its base class, without fields of its own; None if there is none.
+
+    The part is told by its name, such as ``.items[2]``, its class, and the class that came back.
+    """
+    parts, others = _parts(value) or {}, _parts(back) or {}
+    kind, base = type(value), type(back)
+    if kind is not base and isinstance(value, base) and not isinstance(value, dict) and parts.keys() - others.keys():
+        return path, kind, base
+    for name in parts.keys() & others.keys():
+        if (found := part_without_its_class(parts[name], others[name], path + name)) is not None:
+            return found
+    return None
+
+
 def part_that_fails(value: object, encode: Encode, path: str = "", depth: int = 0) -> str:
     """Return the name of the innermost part for which a value cannot be encoded, as ``.items[2]``; empty if unknown."""
     parts = _parts(value) or {}

@@ -56,6 +56,8 @@ class Coding(NamedTuple):
                 f"{what} has {len(body):,} bytes, and a message of this store at most {limit:,}: keep it elsewhere, "
                 "and return where it is"
             )
+        if form == "json" and not _is_same(value, back):
+            _check_class_of_parts(what, value, back)
         if self.form is None and not _is_same(value, back):
             raise StepRejected(
                 f"{what}, a {_type_name(value)}, would come back as {_short(back)}: name its type, as in "
@@ -167,6 +169,17 @@ def _is_same(value: object, back: object) -> bool:
         return type(value) is type(back) and bool(value == back)
     except Exception:  # noqa: BLE001 - an array, for instance, compares to an array
         return False
+
+
+def _check_class_of_parts(what: str, value: object, back: object) -> None:
+    from rmqclient.codecs.coming_back import part_without_its_class  # noqa: PLC0415 - most results come back equal
+
+    if (lost := part_without_its_class(value, back)) is not None:
+        part, kind, base = lost
+        raise StepRejected(
+            f"{what}{part} is a {kind.__qualname__} and would come back as a {base.__qualname__}, without its own "
+            "fields: name the type that it has, as in step[Charge](...)"
+        )
 
 
 def _type_name(value: object) -> str:

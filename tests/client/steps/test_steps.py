@@ -28,6 +28,11 @@ class Charge:
     cents: int
 
 
+@dataclass
+class Late(Charge):
+    reason: str
+
+
 def handled_until_done(kit: Kit, attempts: int = 4) -> None:
     for _ in range(attempts):
         kit.drain(raises=False)
@@ -179,6 +184,14 @@ def refused(rmq: Rmq, use: Callable[[Any], object], **options: Any) -> QueueErro
         (lambda m: m.steps("big", lambda: b"x" * (4 << 20) + b"x"), "4,194,305 bytes, and a message of this store at"),
         (lambda m: m.steps("a", lambda: Charge("c", 1)), "would come back as {'id': 'c', 'cents': 1}: name its type"),
         (lambda m: m.steps("a", lambda: (1, 2)), "would come back as [1, 2]"),
+        (
+            lambda m: m.steps[Charge]("a", lambda: Late("c", 1, "why")),
+            "is a Late and would come back as a Charge",
+        ),
+        (
+            lambda m: m.steps[list[Charge]]("a", lambda: [Late("c", 1, "why")]),
+            "[0] is a Late and would come back",
+        ),
         (lambda m: m.steps("a", object), "cannot be stored"),
         (lambda m: m.steps[int]("a", lambda: "one"), "a str, does not fit int"),
         (lambda m: [m.steps(f"{n}", int) for n in range(MOST_STEPS + 1)], "number 1,001, and a message has at"),
