@@ -154,6 +154,9 @@ def store(reading: Reading, limits: Limits, now_ms: int) -> Finding:
             "look at the disk, stop every process of the store, run `rmq store repair`, start them again",
             values,
         )
+    if reading.is_read_only:
+        remedy = "look at the disk and at `dmesg`: an error may have made it so; then mount it for writing"
+        return Finding("store", "", CRITICAL, "its file system is read-only: nothing can be stored", remedy, values)
     if reading.word("disk_full"):
         remedy = "make room: sends go on by themselves"
         return Finding("store", "", CRITICAL, f"disk full: appends are refused, {used:.0%} used", remedy, values)

@@ -42,6 +42,8 @@ class Mount(NamedTuple):
     point: str
     kind: str
     """As ``mount`` says it: ``ext4``, ``nfs4``, ``fuse.sshfs``."""
+    is_read_only: bool = False
+    """Whether nobody can write to it. A mount can be read-only alone, as in a container that only looks."""
 
     @property
     def is_shared_memory(self) -> bool:
@@ -106,7 +108,8 @@ def find_mount(mountinfo: str, number: int) -> Mount | None:
     for line in mountinfo.splitlines():
         fields = line.split(" ")
         if fields[0] == str(number) and "-" in fields[6:]:
-            return Mount(_unescaped(fields[4]), _unescaped(fields[fields.index("-", 6) + 1]))
+            kind, _, options = fields[fields.index("-", 6) + 1 :][:3]
+            return Mount(_unescaped(fields[4]), _unescaped(kind), "ro" in options.split(","))
     return None
 
 

@@ -188,6 +188,18 @@ class Reading(Closing):
         answer = fcntl.fcntl(self._lock, fcntl.F_OFD_GETLK, asked)
         return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nobody can write to the file system of the store, as after an error of its disk."""
+        if not os.statvfs(self.root).f_flag & os.ST_RDONLY:
+            return False
+        from pathlib import Path  # noqa: PLC0415 - a check is quick, and this is rare
+
+        from rmqclient.store.files.file_system import mount_of  # noqa: PLC0415
+
+        mount = mount_of(Path(self.root))
+        return mount is not None and mount.is_read_only
+
     def disk(self) -> Disk:
         """Return how far the log is, and how full the file system is, as ``df`` shows it."""
         status = os.statvfs(self.root)

@@ -15,10 +15,12 @@ import pytest
 
 from rmqclient import Message, Producer, StoreConfig
 from rmqclient.errors import StoreUnusable
+from rmqclient.health import findings
 from rmqclient.store import open_store
 from rmqclient.store.files import file_system
 from rmqclient.store.files.file_system import Mount, find_mount, mount_of
 from rmqclient.store.files.mapped_file import SCRATCH_PREFIX
+from rmqclient.store.observe.reading import Reading
 from tests.support.written import run, written_store
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
@@ -53,6 +55,15 @@ def test_a_mount_is_found_by_its_number_with_its_name_unescaped() -> None:
     assert find_mount(MOUNTINFO, 30) == Mount("/mnt/with blank\\and\ttab", "nfs4")
     assert find_mount(MOUNTINFO, 31) == Mount("/mnt/-", "fuse.sshfs")
     assert find_mount(MOUNTINFO, 41) == Mount("/mnt/under\nit", "tmpfs")
+
+
+def test_a_file_system_is_read_only_for_all_or_its_mount_alone() -> None:
+    by_mount = "30 27 0:40 / /mnt ro shared:1 - ext4 /dev/sda rw,errors=remount-ro"
+    by_itself = "30 27 0:40 / /mnt rw shared:1 - ext4 /dev/sda ro,errors=remount-ro"
+    assert [find_mount(text, 30) for text in (by_mount, by_itself)] == [
+        Mount("/mnt", "ext4"),
+        Mount("/mnt", "ext4", is_read_only=True),
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "30", "30 27 0:40 / /mnt rw", "x\n\n30 27 0:40 / /mnt rw shared:1 nfs4"])
@@ -118,6 +129,28 @@ def test_memory_is_used_and_the_log_says_once_what_is_lost(
         open_store(point / "store", housekeeping=False).close()
     assert caplog.text.count("a reboot or a power cut loses every message") == 1
     assert str(point) in caplog.text
+
+
+def test_a_file_system_that_became_read_only_is_critical_and_one_that_is_so_for_the_onlooker_alone_is_not(
+    mounted: Callable[..., Path],
+) -> None:
+    def state_of_store(root: Path) -> str:
+        with Reading(str(root)) as seen:
+            return next(each for each in findings.look(seen) if each.check == "store").state
+
+    # Given a closed store, of which a container has a mount that is read-only
+    point = mounted("mount", "-t", "tmpfs", "none")
+    open_store(point / "store").close()
+    onlooker = mounted("mount", "--bind", str(point))
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(onlooker)], check=True)
+    assert "read-only" not in state_of_store(onlooker / "store")
+
+    # When nobody can write to the file system any more
+    subprocess.run(["mount", "-o", "remount,ro", str(point)], check=True)
+
+    # Then both say so
+    for root in (point, onlooker):
+        assert "read-only: nothing can be stored" in state_of_store(root / "store")
 
 
 def test_the_layer_of_a_container_is_used_and_the_log_says_what_is_lost(
