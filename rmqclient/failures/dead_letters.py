@@ -12,9 +12,10 @@ searches from there, and sends the message only if it finds none. If a power cut
 it is replayed once more. The message id in a line protects another message that gets the same queue offset after a
 power cut. One command at a time writes: it holds an exclusive ``flock`` on the file.
 
-A replay keeps the message id, so that a handler that keys its effect by the id has the effect once. That matters for
-the other groups of the topic, too, which get the message again. The replay has the keys, the tag, the sharding key and
-the application's properties, an empty history, and ``ORIGIN_MESSAGE_ID`` of the first record.
+A replay goes to the topic where the message failed, or, for the group that failed alone, to its retry topic. It keeps
+the message id, so that a handler that keys its effect by the id has the effect once. That matters for the other groups
+of the topic, too, which get the message again from there. The replay has the keys, the tag, the sharding key and the
+application's properties, an empty history, and ``ORIGIN_MESSAGE_ID`` of the first record.
 """
 
 from __future__ import annotations
@@ -29,17 +30,18 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from rmqclient.backend.backend import Backend
 from rmqclient.backend.protocols import Sender
 from rmqclient.errors import LettersRejected
 from rmqclient.failures.failure import HISTORY, history
-from rmqclient.failures.origin import origin_topic
-from rmqclient.failures.retry import copying, dead_letter_topic, flush
+from rmqclient.failures.frames import raised_in
+from rmqclient.failures.origin import origin_message_id, origin_topic
+from rmqclient.failures.retry import copying, dead_letter_topic, flush, retry_topic
 from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage, SendResult
-from rmqclient.names import DEAD_LETTER_PREFIX
+from rmqclient.names import DEAD_LETTER_PREFIX, group_and_member
 from rmqclient.opening import open_backend
 from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clock, java_hash
 from rmqclient.store.errors import InvalidName, MessageRejected, StoreBusy, TopicNotWritable, UnknownTopic
@@ -105,6 +107,21 @@ class DeadLetter:
         last = self.failures[-1:]
         return f"{last[0].get('error')}: {last[0].get('text')}" if last else ""
 
+    @property
+    def issue(self) -> Issue:
+        """What failed last, and where."""
+        *_, last = [{}, *self.failures]
+        return Issue(str(last.get("error", "")), raised_in(str(last.get("trace", ""))))
+
+
+class Issue(NamedTuple):
+    """What the dead letters of one cause have in common."""
+
+    error: str
+    """Class of the exception of the last failure; empty if the history is."""
+    place: str
+    """Where it was raised, as :func:`rmqclient.failures.frames.raised_in` has it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -117,8 +134,12 @@ class Selection:
     """Part of the text of the last failure; upper and lower case are the same."""
 
     since_ms: int | None = None
-    """Given up at this time or later, ms since the epoch."""
+    """Failed at this time or later, ms since the epoch."""
 
+    until_ms: int | None = None
+    """Failed at this time or earlier."""
+
+    issue: Issue | None = None
     key: str | None = None
     message_id: str | None = None
     among: frozenset[Name] | None = None
@@ -134,6 +155,8 @@ class Selection:
             and self.topic in (None, letter.topic)
             and (self.error is None or self.error.lower() in letter.error.lower())
             and (self.since_ms is None or letter.message.store_timestamp >= self.since_ms)
+            and (self.until_ms is None or letter.message.store_timestamp <= self.until_ms)
+            and (self.issue is None or self.issue == letter.issue)
             and (self.key is None or self.key in letter.message.keys)
             and self.message_id in (None, letter.message.message_id)
             and (self.among is None or _name(letter.message) in self.among)
@@ -158,7 +181,7 @@ def groups(letters: Letters) -> list[GroupLetters]:
     """
     backend = open_backend(letters)
     settled: defaultdict[str, defaultdict[int, list[Done]]] = defaultdict(lambda: defaultdict(list))
-    for (topic, offset, _), done in _settled(backend).items():
+    for (topic, offset, _), done in settled_of(backend).items():
         settled[topic][offset].append(done)
     found = []
     for topic in backend.topics.names():
@@ -180,7 +203,7 @@ def select(letters: Letters, group: str, selection: Selection, limit: int | None
     Nothing is read beyond the last letter of ``limit``.
     """
     backend = open_backend(letters)
-    settled = _settled(backend)
+    settled = settled_of(backend)
     found = 0
     for message in _messages(backend, dead_letter_topic(group)):
         letter = DeadLetter(group, message, settled.get(_name(message)))
@@ -197,7 +220,7 @@ def newest(letters: Letters, group: str, *, done: bool = False) -> Iterator[Dead
     Reads no further than it is asked to. Damaged letters are passed over.
     """
     backend = open_backend(letters)
-    settled = _settled(backend)
+    settled = settled_of(backend)
     by_queue = [_newest_of(backend, queue) for queue in _queues(backend, dead_letter_topic(group))]
     for message in heapq.merge(*by_queue, key=lambda each: each.store_timestamp, reverse=True):
         letter = DeadLetter(group, message, settled.get(_name(message)))
@@ -206,9 +229,19 @@ def newest(letters: Letters, group: str, *, done: bool = False) -> Iterator[Dead
 
 
 def replay(
-    letters: Letters, group: str, selection: Selection, *, limit: int | None = None, rate: float | None = None
+    letters: Letters,
+    group: str,
+    selection: Selection,
+    *,
+    limit: int | None = None,
+    rate: float | None = None,
+    only_group: bool = False,
+    author: str | None = None,
 ) -> Generator[tuple[DeadLetter, SendResult], None, None]:
     """Send dead letters to the topics where they failed, at most ``rate`` a second; yield each with its new place.
+
+    With ``only_group`` they go to the retry topic of the group, so that no other group gets them again. ``author`` is
+    who asked for it, for the mark of a store; None for the user of this process.
 
     One that cannot be stored again, such as one that is too long by now, waits as before, and the others are sent. At
     the end such letters are named by LettersRejected. Raises StoreBusy while another command replays or purges, and
@@ -227,7 +260,7 @@ def replay(
                 if rate is not None:
                     time.sleep(max(0.0, begun + number / rate - time.monotonic()))
                 try:
-                    sent = _replay(backend, sender, journal, letter)
+                    sent = _replay(backend, sender, journal, letter, only_group=only_group)
                 except (MessageRejected, InvalidName, UnknownTopic) as error:
                     rejected.append(letter.message.message_id)
                     reason = str(error)
@@ -236,29 +269,59 @@ def replay(
                 count += 1
                 yield letter, sent
         finally:  # also if whoever asked for them wants no more
-            if count and backend.store is not None:
-                sent_again = "1 dead letter was" if count == 1 else f"{count:,} dead letters were"
-                backend.store.marks.write("replay", group, f"{sent_again} sent again")
+            _mark(backend, "replay", group, count, "sent again", author)
     if rejected:
         raise LettersRejected(tuple(rejected), reason)
 
 
-def _replay(backend: Backend, sender: Sender, journal: int, letter: DeadLetter) -> SendResult:
-    queue = _queue_for(backend, letter)
-    properties = {name: value for name, value in letter.message.properties.items() if name not in _LEFT}
+def _mark(backend: Backend, kind: str, group: str, count: int, done: str, author: str | None) -> None:
+    if count and backend.store is not None:
+        what = "1 dead letter was" if count == 1 else f"{count:,} dead letters were"
+        backend.store.marks.write(kind, group, f"{what} {done}", author=author)
+
+
+def _replay(backend: Backend, sender: Sender, journal: int, letter: DeadLetter, *, only_group: bool) -> SendResult:
+    queue, properties = again(backend, letter.message, letter.group if only_group else None)
     _settle(journal, letter, "begun", (queue, backend.queues.span(queue).max_offset))
     sent = sender.append_copy(letter.message, queue, properties, reconsume_times=0)
     flush(backend, sender, sent)
     return sent
 
 
-def purge(letters: Letters, group: str, selection: Selection, *, limit: int | None = None) -> Iterator[DeadLetter]:
+def again(backend: Backend, message: ReceivedMessage, group: str | None) -> tuple[MessageQueue, dict[str, str]]:
+    """Return the queue and the properties with which a message is delivered once more, as if it had never failed.
+
+    With a group, only that group gets it. Raises UnknownTopic and TopicNotWritable.
+    """
+    properties = {name: value for name, value in message.properties.items() if name not in _LEFT}
+    if group is None:
+        return _queue_for(backend, message), properties
+    (queue, *_) = backend.topics.create(retry_topic(group), 1)
+    origin = {"RETRY_TOPIC": origin_topic(message), "ORIGIN_MESSAGE_ID": origin_message_id(message), "WAIT": "false"}
+    return queue, properties | origin
+
+
+def is_reached_alone(backend: Backend, group: str) -> bool:
+    """Tell whether a group takes what is sent to its retry topic: one that is known, and is no broadcast group."""
+    found = backend.groups.find(group)
+    members = {each.group for each in (*found.queues, *found.consumers)} if found is not None else set()
+    return bool(members) and not any(group_and_member(name)[1] for name in members)
+
+
+def purge(
+    letters: Letters, group: str, selection: Selection, *, limit: int | None = None, author: str | None = None
+) -> Generator[DeadLetter, None, None]:
     """Count dead letters as settled without sending them; yield each. They stay in the log. Raises StoreBusy."""
     backend = open_backend(letters)
+    count = 0
     with _journal(backend) as journal:
-        for letter in select(backend, group, selection, limit):
-            _settle(journal, letter, "purged")
-            yield letter
+        try:
+            for letter in select(backend, group, selection, limit):
+                _settle(journal, letter, "purged")
+                count += 1
+                yield letter
+        finally:
+            _mark(backend, "purge", group, count, "put aside", author)
 
 
 def _messages(backend: Backend, topic: str) -> Iterator[ReceivedMessage]:
@@ -292,19 +355,20 @@ def _messages_of(backend: Backend, queue: MessageQueue, offsets: range) -> Itera
         offset = result.next_offset
 
 
-def _queue_for(backend: Backend, letter: DeadLetter) -> MessageQueue:
+def _queue_for(backend: Backend, message: ReceivedMessage) -> MessageQueue:
     """Choose as a producer does: by sharding key (SelectMessageQueueByHash), or in turn if there is no key."""
+    topic = origin_topic(message)
     try:
-        queues = backend.topics.write_queues(letter.topic)
+        queues = backend.topics.write_queues(topic)
     except TopicNotWritable:
         raise
     except UnknownTopic:  # created again: a group consumes it, or will
-        queues = backend.topics.create(letter.topic, backend.limits.default_queue_count)
-    key = letter.message.sharding_key
-    if key is None and backend.topics.cleanup_policy(letter.topic) == "compact":
-        key = next(iter(letter.message.keys), None)
+        queues = backend.topics.create(topic, backend.limits.default_queue_count)
+    key = message.sharding_key
+    if key is None and backend.topics.cleanup_policy(topic) == "compact":
+        key = next(iter(message.keys), None)
     if key is None:
-        return queues[letter.message.queue_offset % len(queues)]
+        return queues[message.queue_offset % len(queues)]
     hashed = java_hash(key)
     return queues[abs(hashed) % len(queues)]  # the size of Java's remainder
 
@@ -326,7 +390,7 @@ def _landed(backend: Backend, group: str) -> Iterator[DeadLetter]:
                 yield letter
 
 
-def _settled(backend: Backend) -> dict[Name, Done]:
+def settled_of(backend: Backend) -> dict[Name, Done]:
     """Return which dead letters were replayed or purged. One whose last replay may have failed waits."""
     return {name: done for name, done in _last_entries(backend).items() if isinstance(done, str)}
 

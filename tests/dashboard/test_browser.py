@@ -197,7 +197,7 @@ def test_a_search_survives_a_reload_because_it_is_in_the_address(page: Page, sho
 def test_a_dead_letter_shows_its_traceback_and_its_life(page: Page, shop: Shop) -> None:
     letters(page, shop)
     page.locator(".reason summary").first.click()
-    expect(page.locator("pre.trace").first).to_contain_text("shop.py")
+    expect(page.locator(".frames .own").first).to_contain_text("shop.py")
     page.locator("table.letters a.place").first.click()
     for step in ("born", "stored", "failed", "retry stored", "dead letter"):
         expect(page.locator(".timeline b", has_text=step).first).to_be_visible()
@@ -205,7 +205,7 @@ def test_a_dead_letter_shows_its_traceback_and_its_life(page: Page, shop: Shop) 
 
 def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: Shop) -> None:
     letters(page, shop)
-    expect(page.get_by_role("link", name=re.compile("KeyError"))).to_be_visible()
+    expect(page.locator("table.issues").get_by_role("link", name=re.compile("KeyError"))).to_be_visible()
     boxes = page.locator('input[name="letter"]')
 
     def two_of_a_kind() -> bool:
@@ -216,8 +216,8 @@ def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: 
     chosen = [boxes.nth(number).get_attribute("value") for number in range(2)]
     for number in range(2):
         boxes.nth(number).check()
-    page.get_by_role("button", name="Replay selected…").click()
-    expect(page.locator("h1")).to_have_text("Replay 2 letters?")
+    page.get_by_role("button", name="Replay ticked…").click()
+    expect(page.locator("h1")).to_have_text("Replay 2 dead letters of billing?")
     page.get_by_role("button", name="Replay 2").click()
     expect(page.locator("h1")).to_have_text("2 of 2 replayed")
     page.goto(f"{shop.base}/dead-letters?group=billing&again=1&limit=500")
@@ -225,7 +225,22 @@ def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: 
         row = page.locator("tr", has=page.locator(f'input[value="{name}"]'))
         expect(row.locator(".pill")).to_have_text("replayed")
     expect(page.locator("tr .pill")).to_have_count(2)
-    assert "action replay group='billing' asked=2 done=2" in shop.log.read_text()
+    assert "action replay group='billing' asked=2 only_group=True" in shop.log.read_text()
+
+
+def test_the_last_hours_failures_of_one_kind_are_replayed_in_three_clicks(page: Page, shop: Shop) -> None:
+    def is_known() -> bool:
+        page.goto(f"{shop.base}/dead-letters")
+        return page.locator("table.issues tr", has_text="CardDeclined").count() > 0
+
+    eventually(is_known, "a declined card")
+    page.goto(shop.base)
+    page.get_by_role("navigation").get_by_role("link", name="Dead letters").click()
+    issue = page.locator("table.issues tr", has_text="CardDeclined")
+    issue.get_by_role("link", name=re.compile("of the last hour…")).click()
+    expect(page.locator("h1")).to_have_text(re.compile(r"Replay \d+ dead letters? of billing\?"))
+    page.get_by_role("button", name=re.compile(r"Replay \d+")).click()
+    expect(page.locator("h1")).to_have_text(re.compile(r"^(\d+) of \1 replayed$"))
 
 
 def test_one_handler_is_paused_with_a_reason_in_three_clicks_and_the_first_page_says_who_and_how_long(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import logging
 import re
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,10 +38,12 @@ from rmqclient.sending import transactions
 from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.history.recorder import Recorder
+from rmqclient.store.marks import marks_of
 from rmqclient.store.observe.records import Records
 from tests.dashboard.visiting import OWN, form_token, text_of, visitor
 from tests.support.stores import SMALL
 from tests.workers.commands.test_cli import run
+from tests.workers.supervised import eventually
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'{{7*7}} hx-get=/x"
 
@@ -275,7 +279,7 @@ def test_a_group_with_many_queues_is_shown_by_few_reads(store: Path, monkeypatch
         assert 0 < len(read) <= 64
 
 
-def test_only_the_chosen_dead_letters_are_replayed(store: Path) -> None:
+def test_only_the_ticked_dead_letters_are_replayed_and_dropped(store: Path) -> None:
     give_up(store, 3)
     with visitor(store, allow_actions=True) as browser:
         shown = page(browser, "/dead-letters?group=billing")
@@ -283,17 +287,83 @@ def test_only_the_chosen_dead_letters_are_replayed(store: Path) -> None:
         assert len(names) == 3
         assert "ValueError" in shown
         form = {"form_token": form_token(browser), "group": "billing", "what": "replay", "letter": names[:2]}
-        assert "Replay 2 letters?" in text_of(browser.post("/dead-letters/preview", data=form, headers=OWN).text)
-        assert waiting(store) == 3, "a preview sends nothing"
-        done = text_of(browser.post("/dead-letters/settle", data=form, headers=OWN).text)
+        asked = browser.post("/dead-letters/ticked", data=form, headers=OWN)
+        assert "Replay 2 dead letters of billing?" in text_of(asked.text)
+        assert waiting(store) == 3, "a question sends nothing"
+        done = ended(browser, browser.post("/dead-letters/start", data=form | {"count": "2", "back": ""}, headers=OWN))
         assert "2 of 2 replayed" in done
         assert waiting(store) == 1
-        form |= {"what": "purge", "letter": names[2:]}
-        assert "1 of 1 purged" in text_of(browser.post("/dead-letters/settle", data=form, headers=OWN).text)
+        form |= {"what": "drop", "letter": names[2:], "count": "1"}
+        assert "1 of 1 dropped" in ended(browser, browser.post("/dead-letters/start", data=form, headers=OWN))
     assert waiting(store) == 0
 
 
-def test_dead_letters_are_chosen_by_exception_and_text(store: Path) -> None:
+@pytest.mark.guarantee("G22")
+def test_all_that_match_are_replayed_to_the_group_alone_and_marked_with_who_asked(store: Path) -> None:
+    consume(store, 12)
+    give_up(store, 12)
+    with visitor(store, allow_actions=True) as browser:
+        query = "what=replay&group=billing&class=ValueError&since=1h&back=group%3Dbilling%26since%3D1h"
+        asked = page(browser, f"/dead-letters/question?{query}")
+        assert "Replay 12 dead letters of billing?" in text_of(asked)
+        assert "only billing" in text_of(asked)
+        done = browser.post("/dead-letters/start", data=fields_of(asked) | {"to": "group"}, headers=OWN)
+        assert "12 of 12 replayed" in ended(browser, done)
+        assert 'href="/dead-letters?group=billing&amp;since=1h"' in done.text, "the link back keeps the filters"
+    backend = open_backend(store)
+    try:
+        assert backend.queues.span(MessageQueue("%RETRY%billing", 0)) == (0, 12)
+        assert sum(backend.queues.span(each).max_offset for each in backend.topics.queues("orders")) == 12
+    finally:
+        backend.close()
+    (mark,) = marks_of(store, kinds=["replay"])
+    assert mark.subject == "billing"
+    assert "browser" in mark.author
+
+
+def test_a_replay_goes_to_the_topic_where_the_group_takes_nothing_from_a_retry_topic(store: Path) -> None:
+    give_up(store, 2)
+    with visitor(store, allow_actions=True) as browser:
+        asked = page(browser, "/dead-letters/question?what=replay&group=billing&class=ValueError")
+        assert "Every group of orders" in text_of(asked)
+        done = browser.post("/dead-letters/start", data=fields_of(asked) | {"to": "group"}, headers=OWN)
+        assert "2 of 2 replayed" in ended(browser, done)
+    backend = open_backend(store)
+    try:
+        assert "%RETRY%billing" not in backend.topics.names()
+        assert sum(backend.queues.span(each).max_offset for each in backend.topics.queues("orders")) == 14
+    finally:
+        backend.close()
+
+
+def test_a_job_has_a_rate_and_its_rest_is_cancelled(store: Path) -> None:
+    consume(store, 12)
+    give_up(store, 12)
+    with visitor(store, allow_actions=True) as browser:
+        asked = page(browser, "/dead-letters/question?what=drop&group=billing&class=ValueError")
+        job = browser.post("/dead-letters/start", data=fields_of(asked) | {"rate": "1"}, headers=OWN)
+        assert "Cancel the rest" in job.text
+        refused = browser.post("/dead-letters/start", data=fields_of(asked), headers=OWN)
+        assert refused.status_code == 400
+        assert "job 1 is at work" in text_of(refused.text)
+        cancelled = browser.post(f"{job.url.path}/cancel", data={"form_token": form_token(browser)}, headers=OWN)
+        assert "wait as before" in ended(browser, cancelled)
+    assert 9 <= waiting(store) <= 11
+
+
+def test_a_question_asks_of_no_more_than_were_there(store: Path) -> None:
+    consume(store, 12)
+    give_up(store, 2)
+    with visitor(store, allow_actions=True) as browser:
+        asked = page(browser, "/dead-letters/question?what=drop&group=billing&class=ValueError")
+        time.sleep(0.01)  # the next one fails in a later millisecond
+        give_up(store, 1)
+        done = browser.post("/dead-letters/start", data=fields_of(asked), headers=OWN)
+        assert "2 of 2 dropped" in ended(browser, done)
+    assert waiting(store) == 1
+
+
+def test_dead_letters_are_chosen_by_issue_and_text(store: Path) -> None:
     give_up(store, 3)
     with visitor(store) as browser:
         for query, count in {
@@ -302,6 +372,7 @@ def test_dead_letters_are_chosen_by_exception_and_text(store: Path) -> None:
             "&class=KeyError": 0,
             "&error=number 1": 1,
             "&key=x": 0,
+            "&limit=2": 2,
         }.items():
             shown = page(browser, f"/dead-letters?group=billing{query}")
             assert shown.count('class="place"') == count, query
@@ -430,6 +501,20 @@ def waiting(root: Path) -> int:
         return sum(each.waiting for each in dead_letters.groups(backend))
     finally:
         backend.close()
+
+
+def fields_of(shown: str) -> dict[str, str]:
+    """Return the hidden fields of the form of a page."""
+    found = re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', shown)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def ended(browser: TestClient, job: Any) -> str:
+    """Return what the page of a job says when it has ended."""
+    assert job.status_code == 200, job.text
+    is_ended = lambda: re.search("Done in|Cancelled after", page(browser, job.url.path))  # noqa: E731 - it is named
+    eventually(is_ended, "the end of a job")
+    return text_of(page(browser, job.url.path))
 
 
 def form_token_at(client: TestClient) -> str:

@@ -15,7 +15,7 @@ from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_rows, with_store
 
-KINDS = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "retention")
+KINDS = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "purge", "retention")
 """As the store has them; a test compares."""
 
 

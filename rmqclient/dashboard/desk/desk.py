@@ -13,11 +13,14 @@ from starlette.responses import HTMLResponse
 
 from rmqclient.admin import Admin
 from rmqclient.backend import Backend
+from rmqclient.dashboard.desk.jobs import Jobs
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
 from rmqclient.dashboard.looking.past import Past
+from rmqclient.dashboard.looking.issues import Issues
 from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.opening import MessageStore, open_backend, open_local_store
+from rmqclient.store.marks import user
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.threads.logs import Log
 
@@ -35,6 +38,8 @@ class Desk:
         self.renderer = Renderer()
         self.live = Live(lambda: Sampling(self.store().root))
         self.past = Past(lambda: self.store().root)
+        self.issues = Issues()
+        self.jobs = Jobs()
         self._place = place
         self._opening = threading.Lock()
         self._store: MessageStore | None = place if isinstance(place, MessageStore) else None
@@ -80,6 +85,10 @@ class Desk:
             raise
         self.acted(request, action, **facts)
 
+    def author(self, request: Request) -> str:
+        """Return who acts, for the marks of the store: the user of this process, and the browser that asked."""
+        return f"{user()}, browser {request.state.browser}"
+
     def acted(self, request: Request, action: str, **facts: Any) -> None:
         """Write the log line of an action: what was done, and which browser asked for it."""
         said = " ".join(f"{name}={value!r}" for name, value in facts.items())
@@ -87,8 +96,9 @@ class Desk:
         _log.info("action %s %s by browser %s at %s", action, said, request.state.browser, asker)
 
     def close(self) -> None:
-        """End the sampler, and close the store if it was opened here. Closing twice does nothing."""
+        """End the sampler and what runs, and close the store if it was opened here. Closing twice does nothing."""
         self.live.close()
+        self.jobs.close()
         with self._opening:
             if self._store is not None and not isinstance(self._place, MessageStore):
                 self._store.close()

@@ -16,15 +16,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rmqclient import Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import LettersRejected, StoreBusy
-from rmqclient.failures.dead_letters import Selection, groups, purge, replay, select
+from rmqclient.failures.dead_letters import Selection, groups, is_reached_alone, purge, replay, select
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries, copying
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.marks import marks_of
 from rmqclient.workers.cli import rmq
+from tests.workers.supervised import eventually
 
 JOURNAL = "config/deadLetters.jsonl"
 
@@ -75,6 +77,41 @@ def test_a_replay_sends_the_message_to_its_topic_as_it_was(store: MessageStore) 
     assert again.delivery_attempt == 1
     origin = {"ORIGIN_MESSAGE_ID": first.offset_message_id}
     assert again.properties == {**{name: v for name, v in first.properties.items() if name != "WAIT"}, **origin}
+
+
+@pytest.mark.guarantee("G22")
+def test_a_replay_to_its_group_alone_is_handled_there_as_it_was_and_nowhere_else(store: MessageStore) -> None:
+    # Given two groups that have handled everything in the topics where it failed
+    app, handled = App(), list[tuple[str, ReceivedMessage]]()
+    app.handler("a", group="g")(lambda message: handled.append(("g", message)))
+    app.handler("a", group="other")(lambda message: handled.append(("other", message)))
+    with PushConsumer(store, app.handlers):
+        eventually(lambda: len(handled) == 6, "three messages in each group")
+        handled.clear()
+
+        # When the dead letters of one are replayed to it alone
+        sent = [letter.message for letter, _ in replay(store, "g", Selection(topic="a"), only_group=True)]
+
+        # Then it alone gets them, as a first attempt
+        eventually(lambda: len(handled) == 3, "three messages again")
+        assert {group for group, _ in handled} == {"g"}
+        assert sorted(each.message_id for _, each in handled) == sorted(each.message_id for each in sent)
+        for _, each in handled:
+            assert (each.delivery_attempt, each.tags, each.properties["mine"]) == (1, "t", each.body.decode())
+        with Producer(store) as producer:
+            producer.send(Message("a", b"last"))
+        eventually(lambda: len(handled) == 5, "one more in each group")
+    assert [each.body for group, each in handled if group == "other"] == [b"last"]
+    assert is_reached_alone(open_backend(store), "g")
+    assert not is_reached_alone(open_backend(store), "unknown")
+
+
+def test_an_issue_is_an_exception_and_where_it_was_raised(store: MessageStore) -> None:
+    (found, *others) = {letter.issue for letter in select(store, "g", Selection(error="timeout"))}
+    assert others == []
+    assert found.error == "TimeoutError"
+    assert len(list(select(store, "g", Selection(issue=found)))) == 2
+    assert list(select(store, "g", Selection(until_ms=0))) == []
 
 
 @pytest.mark.guarantee("G22")
