@@ -12,22 +12,23 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from rmqclient.backend.backend import Backend
+from rmqclient.duration import duration_in
 from rmqclient.failures.dead_letters import Selection, select
 from rmqclient.failures.failure import history
-from rmqclient.failures.origin import origin_topic
 from rmqclient.filters.tag import parse_tags
 from rmqclient.health.words import age
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
 from rmqclient.steps.journal import PAUSED, id_of
 from rmqclient.steps.record import Record
-from rmqclient.store import RESERVED_PROPERTIES
+from rmqclient.store import DELAYS, RESERVED_PROPERTIES, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.observe.observation import GroupQueue
 from rmqclient.store.observe.states import HUNG_AFTER_S, place
 from rmqclient.store.observe.summary import Group
 from rmqclient.tracing.records import TRACE_TOPIC, EndTransaction, Pub, SubAfter, SubBefore, decoded
 
+_WAITING = (TIMER_TOPIC, SCHEDULE_TOPIC)
 _MOST_COPIES = 64
 _MOST_RECORDS = 10_000
 _STEP_EVENTS = {"result": "step", "sleep": "sleeps", "wait": "waits", "signal": "signal", "timeout": "time is up"}
@@ -39,9 +40,9 @@ class Step(NamedTuple):
     at_ms: int | None
     """None for what is so now."""
     event: str
-    """``born``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or ``group``. From
-    the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and ``rolled back``. Of durable
-    steps: ``step``, ``sleeps``, ``waits``, ``signal``, ``time is up`` and ``woken``."""
+    """``born``, ``delayed``, ``stored``, ``failed``, ``retry stored``, ``dead letter``, ``replayed``, ``purged`` or
+    ``group``. From the message trace: ``sent``, ``begun``, ``handled``, ``not handled``, ``committed`` and
+    ``rolled back``. Of durable steps: ``step``, ``sleeps``, ``waits``, ``signal``, ``time is up`` and ``woken``."""
     detail: str
     by: str = ""
     """The group that did it, for a failure with the client id of the member."""
@@ -51,6 +52,14 @@ class Step(NamedTuple):
     """Of a failure: its last frames."""
     standing: str = ""
     """Of a group: as :class:`Standing` has it."""
+    group: str = ""
+    """The group alone; empty for what no group did."""
+    worker: str = ""
+    """Client id of the member that failed or runs it, as far as it is known."""
+    took_ms: int | None = None
+    """How long what ended at ``at_ms``, or is so now, took; None if nobody tells."""
+    until_ms: int | None = None
+    """Of a delay, a sleep or a wait: its end."""
 
     @property
     def place(self) -> str:
@@ -68,8 +77,11 @@ def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
     first = copies[0]
     steps = [Step(first.born_timestamp, "born", f"keys {' '.join(first.keys) or '-'}, tags {first.tags or '-'}")]
     for copy in copies:
+        group, until_ms = _group_of(copy) if _real_topic(copy).startswith("%") else "", _until(copy)
         said = f"attempts so far {copy.reconsume_times}"
-        steps.append(Step(copy.store_timestamp, _event(copy), said, record=copy))
+        if until_ms is not None:
+            said = f"for {_real_topic(copy)}, until {_written(until_ms)}"
+        steps.append(Step(copy.store_timestamp, _event(copy), said, record=copy, group=group, until_ms=until_ms))
     steps += _failed(copies)
     steps += _stepped(backend, id_of(message))
     steps += _traced(backend, message.message_id)
@@ -85,13 +97,15 @@ def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]:
     """Return the message and what has its id in its first topic and those of its groups, in the order of the log."""
     known = backend.topics.names()
-    first = message.properties.get("DLQ_ORIGIN_TOPIC") or origin_topic(message)
+    first = message.properties.get("DLQ_ORIGIN_TOPIC") or message.properties.get("RETRY_TOPIC") or _real_topic(message)
     found = [message]
     for topic in known:
-        if topic == first or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        if topic in (first, *_WAITING) or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             found += backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES)
     origin = message.properties.get("ORIGIN_MESSAGE_ID")
-    if origin and all(each.topic != first for each in found):  # without an id of its sender, each copy has another one
+    if origin and all(
+        _real_topic(each) != first for each in found
+    ):  # without an id of its sender, each copy has another one
         found += filter(None, [backend.messages.by_id(origin)])
     by_place = {(each.topic, each.queue_id, each.queue_offset): each for each in found}
     return sorted(by_place.values(), key=lambda each: each.commit_log_offset)
@@ -108,7 +122,8 @@ def _failed(copies: list[ReceivedMessage]) -> Iterator[Step]:
                 by = ", ".join(filter(None, (f"group {group}", str(failure.get("worker") or ""))))
                 said = f"attempt {attempt}: {failure.get('error')}: {failure.get('text')}"
                 at_ms = at_ms if isinstance(at_ms, int) else copy.store_timestamp
-                yield Step(at_ms, "failed", said, by, trace=str(failure.get("trace", "")))
+                trace, worker = str(failure.get("trace", "")), str(failure.get("worker") or "")
+                yield Step(at_ms, "failed", said, by, trace=trace, group=group, worker=worker)
 
 
 def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
@@ -119,16 +134,28 @@ def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
             for message in backend.messages.by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
                 record = Record.of(message)
                 if record is not None:
-                    by = f"group {topic.removeprefix(STEPS_PREFIX)}"
-                    seen[record.place] = Step(record.stored_ms, _STEP_EVENTS[record.kind], _said(record), by)
+                    group = topic.removeprefix(STEPS_PREFIX)
+                    event, until_ms = _STEP_EVENTS[record.kind], _end_of(record)
+                    told = Step(
+                        record.stored_ms, event, _said(record), f"group {group}", group=group, until_ms=until_ms
+                    )
+                    seen[record.place] = told
             yield from (seen[at] for at in sorted(seen))  # as in the log: several may be of one millisecond
 
 
 def _said(record: Record) -> str:
-    if record.kind in ("sleep", "wait"):
-        until = datetime.fromtimestamp(int(record.body) / 1000, UTC).isoformat(timespec="milliseconds")
-        return f"{record.name} until {until}"
+    until_ms = _end_of(record)
+    if until_ms is not None:
+        return f"{record.name} until {_written(until_ms)}"
     return record.name if record.kind == "timeout" else f"{record.name}, {len(record.body):,} bytes of {record.form}"
+
+
+def _end_of(record: Record) -> int | None:
+    return int(record.body) if record.kind in ("sleep", "wait") else None
+
+
+def _written(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
@@ -150,7 +177,8 @@ def _traced(backend: Backend, message_id: str) -> Iterator[Step]:
         elif not isinstance(record, SubBefore):
             yield _told(record)
     for before in begun.values():
-        yield Step(before.at_ms, "begun", f"attempt {before.retries + 1}, end not told", f"group {before.group}")
+        said = f"attempt {before.retries + 1}, end not told"
+        yield Step(before.at_ms, "begun", said, f"group {before.group}", group=before.group)
 
 
 def _ended(after: SubAfter, before: SubBefore | None, message: ReceivedMessage) -> Step:
@@ -158,7 +186,8 @@ def _ended(after: SubAfter, before: SubBefore | None, message: ReceivedMessage) 
     at_ms = after.at_ms or (before.at_ms + after.cost_ms if before is not None else message.born_timestamp)
     group = after.group or (before.group if before is not None else "")
     event = "handled" if after.success else "not handled"
-    return Step(at_ms, event, f"in {after.cost_ms} ms{attempt}", f"group {group}")
+    said = f"in {after.cost_ms} ms{attempt}"
+    return Step(at_ms, event, said, f"group {group}", group=group, took_ms=after.cost_ms)
 
 
 def _told(record: Pub | EndTransaction) -> Step:
@@ -174,17 +203,27 @@ def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
         if copy.topic.startswith(DEAD_LETTER_PREFIX):
             name = copy.topic, copy.queue_offset, copy.message_id
             for letter in select(backend, _group_of(copy), Selection(among=frozenset((name,)), done=True)):
-                yield Step(None, letter.done or "waits", f"dead letter of {letter.group}", record=copy)
+                said = f"dead letter of {letter.group}"
+                yield Step(None, letter.done or "waits", said, record=copy, group=letter.group)
 
 
 def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
     for group in backend.groups.all():
         for number, copy in enumerate(copies):
             if not copy.topic.startswith(DEAD_LETTER_PREFIX):
-                later = [each.topic for each in copies[number + 1 :] if _group_of(each) == group.group]
+                later = [_real_topic(each) for each in copies[number + 1 :] if _group_of(each) == group.group]
                 for name, standing in _standings(group, copy):
                     now = _sent_back(later) if later and standing.what == "finished" else standing
-                    yield Step(None, f"group {name}", now.said, record=copy, standing=now.what)
+                    yield Step(
+                        None,
+                        f"group {name}",
+                        now.said,
+                        record=copy,
+                        standing=now.what,
+                        group=group.group,
+                        worker=now.worker,
+                        took_ms=now.for_ms,
+                    )
 
 
 class Standing(NamedTuple):
@@ -193,6 +232,10 @@ class Standing(NamedTuple):
     what: str
     """``runs``, ``hangs``, ``waits``, ``skipped``, ``sent back``, ``given up`` or ``finished``."""
     said: str
+    worker: str = ""
+    """Of a call that runs."""
+    for_ms: int | None = None
+    """For how long it has run."""
 
 
 def _sent_back(later: list[str]) -> Standing:
@@ -214,7 +257,8 @@ def _standing(group: Group, each: GroupQueue, message: ReceivedMessage) -> Stand
     for call in group.calls:
         if (call.group, call.queue) == (each.group, each.queue) and call.queue_offset <= offset <= call.last_offset:
             what = "hangs" if call.age_s > HUNG_AFTER_S else "runs"
-            return Standing(what, f"{what} for {age(call.age_s)} in process {call.pid}")
+            said = f"{what} for {age(call.age_s)} in process {call.pid}"
+            return Standing(what, said, call.member.client_id, round(call.age_s * 1000))
     if offset >= each.committed_offset:
         before = offset - each.committed_offset
         said = f"not passed: {before:,} messages stand before it" if before else "not passed: it is the next one"
@@ -235,11 +279,29 @@ def _is_wanted(tags: str, message: ReceivedMessage) -> bool:
         return True
 
 
+def _real_topic(copy: ReceivedMessage) -> str:
+    """Return the topic that a copy is in, or for which it waited."""
+    return copy.properties.get("REAL_TOPIC", copy.topic) if copy.topic in _WAITING else copy.topic
+
+
+def _until(copy: ReceivedMessage) -> int | None:
+    """Return the end of the wait of a copy; None if it is one that does not wait."""
+    if copy.topic == TIMER_TOPIC:
+        due = copy.properties.get("TIMER_OUT_MS", "")
+        return int(due) if due.isdecimal() else copy.store_timestamp
+    level = copy.properties.get("DELAY", "")
+    if copy.topic == SCHEDULE_TOPIC and level.isdecimal() and 1 <= int(level) <= len(DELAYS):
+        return copy.store_timestamp + round(duration_in(DELAYS[int(level) - 1]) * 1000)
+    return None
+
+
 def _event(copy: ReceivedMessage) -> str:
+    if copy.topic in _WAITING:
+        return "delayed"
     if copy.topic.startswith(RETRY_PREFIX):
         return "woken" if PAUSED in copy.properties else "retry stored"
     return "dead letter" if copy.topic.startswith(DEAD_LETTER_PREFIX) else "stored"
 
 
 def _group_of(copy: ReceivedMessage) -> str:
-    return copy.topic.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)
+    return _real_topic(copy).removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)

@@ -304,8 +304,8 @@ def again(backend: Backend, message: ReceivedMessage, group: str | None) -> tupl
 def is_reached_alone(backend: Backend, group: str) -> bool:
     """Tell whether a group takes what is sent to its retry topic: one that is known, and is no broadcast group."""
     found = backend.groups.find(group)
-    members = {each.group for each in (*found.queues, *found.consumers)} if found is not None else set()
-    return bool(members) and not any(group_and_member(name)[1] for name in members)
+    names = [*(each.group for each in found.queues), *(each.group for each in found.consumers)] if found else []
+    return bool(names) and all(group_and_member(name)[1] is None for name in names)
 
 
 def purge(

@@ -88,12 +88,12 @@ def test_issues_are_told_apart_by_the_innermost_frame_of_the_application_whateve
     backend, known = open_backend(store), Issues()
     assert known.read(backend) == 0
     found = known.known(Selection())
-    assert {(each.issue, each.count) for each in found} == {
+    assert {(each.issue, each.letters) for each in found} == {
         (CARDS, EVERY // 2),
         (Issue("Timeout", "app/banks.py in charge"), EVERY // 2),
     }
     assert {each.text for each in found} == {"no answer 198", "no answer 199"}, "the text of the last failure"
-    assert all(sum(each.bins) == each.count for each in found)
+    assert all(sum(each.bins) == each.letters for each in found)
 
 
 def test_each_dead_letter_is_read_once(store: MessageStore, read: list[int]) -> None:
@@ -142,7 +142,7 @@ def test_what_there_is_no_time_for_is_counted_and_read_by_the_next(
     assert 0 < known.read(backend) <= EVERY
     monkeypatch.setattr(issues, "_READ_S", 60.0)
     assert known.read(backend) == 0
-    assert sum(each.count for each in known.known(Selection())) == EVERY
+    assert sum(each.letters for each in known.known(Selection())) == EVERY
 
 
 def test_one_that_was_settled_is_in_no_issue(store: MessageStore) -> None:
@@ -150,7 +150,7 @@ def test_one_that_was_settled_is_in_no_issue(store: MessageStore) -> None:
     list(dead_letters.purge(backend, "billing", Selection(issue=CARDS)))
     known.read(backend)
     assert [each.issue.place for each in known.known(Selection())] == ["app/banks.py in charge"]
-    assert sum(each.count for each in known.known(Selection(done=True))) == EVERY
+    assert sum(each.letters for each in known.known(Selection(done=True))) == EVERY
 
 
 def test_what_was_settled_is_counted_without_reading_and_passed_over(store: MessageStore, read: list[int]) -> None:

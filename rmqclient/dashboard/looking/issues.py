@@ -38,7 +38,8 @@ class Known(NamedTuple):
     issue: Issue
     text: str
     """Of the last exception."""
-    count: int
+    letters: int
+    """How many there are."""
     first_ms: int
     last_ms: int
     bins: tuple[int, ...]

@@ -73,7 +73,7 @@ def show(request: Request) -> Response:
         groups=groups,
         wanted=wanted,
         issues=[each for each in known if wanted.selection.issue in (None, each.issue)],
-        last_hour={(each.group, each.issue): each.count for each in desk.issues.known(hour, wanted.group)},
+        last_hour={(each.group, each.issue): each.letters for each in desk.issues.known(hour, wanted.group)},
         rows=[(each, name_of(each), brief(each.message)) for each in found.shown],
         next=":".join(map(str, found.next)) if found.next else "",
         is_first=before is None,
