@@ -24,6 +24,7 @@ from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
 from rmqclient.dashboard.looking.past import told
 from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, topics, waiting, workers
+from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, search, topics, waiting, workers
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore
 from rmqclient.store.observe.reading import Unreadable
@@ -96,6 +97,7 @@ def _pages(desk: Desk) -> Starlette:
             Route("/", overview.show),
             *topics.ROUTES,
             *groups.ROUTES,
+            *search.ROUTES,
             *messages.ROUTES,
             *dead_letters.ROUTES,
             *workers.ROUTES,

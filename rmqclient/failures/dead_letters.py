@@ -205,7 +205,7 @@ def select(letters: Letters, group: str, selection: Selection, limit: int | None
     backend = open_backend(letters)
     settled = settled_of(backend)
     found = 0
-    for message in _messages(backend, dead_letter_topic(group)):
+    for message in _messages(backend, dead_letter_topic(group), selection.among):
         letter = DeadLetter(group, message, settled.get(_name(message)))
         if selection.has(letter):
             yield letter
@@ -324,9 +324,14 @@ def purge(
             _mark(backend, "purge", group, count, "put aside", author)
 
 
-def _messages(backend: Backend, topic: str) -> Iterator[ReceivedMessage]:
+def _messages(backend: Backend, topic: str, among: frozenset[Name] | None) -> Iterator[ReceivedMessage]:
     for queue in _queues(backend, topic):
-        yield from _messages_of(backend, queue, range(*backend.queues.span(queue)))
+        there = range(*backend.queues.span(queue))
+        if among is None:
+            yield from _messages_of(backend, queue, there)
+        else:
+            for offset in sorted({offset for _, offset, _ in among if offset in there}):
+                yield from _messages_of(backend, queue, range(offset, offset + 1))
 
 
 def _queues(backend: Backend, topic: str) -> list[MessageQueue]:

@@ -152,7 +152,7 @@ def test_hostile_bodies_and_keys_stay_text(page: Page, shop: Shop) -> None:
     row.locator("a.place").click()
     expect(page.locator("#body")).to_contain_text("<img src=x onerror=alert(1)>")
     page.get_by_role("link", name=HOSTILE_KEY).click()
-    expect(page.get_by_label("Key")).to_have_value(HOSTILE_KEY)
+    expect(page.get_by_role("link", name=f"key:{HOSTILE_KEY}")).to_be_visible()
     expect(page.locator("table.messages tbody tr").first).to_contain_text(HOSTILE_KEY)
     expect(page).not_to_have_title(re.compile("owned"))
 
@@ -185,13 +185,28 @@ def test_a_page_from_elsewhere_can_change_nothing(page: Page, shop: Shop) -> Non
 
 def test_a_search_survives_a_reload_because_it_is_in_the_address(page: Page, shop: Shop) -> None:
     page.goto(f"{shop.base}/messages")
-    page.get_by_label("Topic").select_option("orders")
-    page.get_by_label("Where").fill("body.total > `200`")
-    page.get_by_role("button", name="Search").click()
+    field = page.get_by_label("Search for")
+    field.fill("topic:orders where:body.total > `200`")
+    field.press("Enter")
     expect(page.locator("table.messages tbody tr").first).to_be_visible()
     page.reload()
-    expect(page.get_by_label("Where")).to_have_value("body.total > `200`")
+    expect(field).to_have_value("topic:orders where:body.total > `200`")
     expect(page.locator("table.messages tbody tr").first).to_be_visible()
+
+
+def test_why_an_order_was_not_billed_is_answered_in_words_by_one_search(page: Page, shop: Shop) -> None:
+    letters(page, shop)
+    keys = page.locator("table.letters tr", has_text="CardDeclined").locator(".keys").first.inner_text()
+    order = keys.split()[0]
+    page.goto(shop.base)
+    field = page.get_by_label("Search everywhere")
+    field.fill(order)
+    field.press("Enter")
+    answer = page.locator(".answers li", has_text="billing")
+    expect(answer).to_contain_text(
+        f"failed for good after 2 attempts. shop.CardDeclined: card of order {order} was declined"
+    )
+    expect(answer).to_contain_text("shop.py in bill")
 
 
 def test_a_dead_letter_shows_its_traceback_and_its_life(page: Page, shop: Shop) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -26,6 +27,7 @@ from rmqclient import Message, Producer, PullConsumer, duration
 from rmqclient.admin import Admin
 from rmqclient.dashboard import dashboard
 from rmqclient.dashboard.desk.live import Live
+from rmqclient.dashboard.looking.query import Query
 from rmqclient.dashboard.looking.search import Search, search
 from rmqclient.failures import dead_letters
 from rmqclient.failures.failure import Failure, with_failures
@@ -83,7 +85,7 @@ def test_every_page_of_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
             "/schedules",
             "/transactions",
         ):
-            assert re.search(r"No |Nothing|Every|Choose", text_of(page(browser, path))), path
+            assert re.search(r"No |Nothing|Every|Search everywhere", text_of(page(browser, path))), path
 
 
 def test_hostile_bodies_keys_and_properties_stay_text(store: Path, sent: SendResult) -> None:
@@ -107,10 +109,81 @@ def test_a_search_finds_by_key_id_place_time_and_content(store: Path, sent: Send
         "topic=orders&since=1h&limit=5": 5,
         "topic=orders&until=2001-01-01": 0,
         "topic=orders&where=body.number.x": 0,
+        "q=topic:orders key:key-7": 1,
+        "q=key-7": 1,
+        "q=key-7 topic:letters": 0,
+        f"q={sent.message_id}": 1,
+        "q=tag:paid since:1h limit:3": 0,
+        "q=tag:paid since:1h": 12,
+        "q=where:body.number %3E= `10`": 2,
     }
+    with Producer(store) as producer:
+        producer.send(Message("letters", b"", keys=("other",)))
     with visitor(store) as browser:
         for query, count in queries.items():
-            assert page(browser, f"/messages?{query}").count('class="place"') == count, query
+            shown = page(browser, f"/messages?{query}")
+            (table,) = re.findall(r"<tbody>.*</tbody>", shown, re.DOTALL) or [""]
+            assert table.count('class="place"') == count, query
+
+
+def test_a_search_goes_on_where_the_page_ended_until_all_were_seen(store: Path) -> None:
+    with Producer(store) as producer:
+        for _ in range(7):  # of one key, most of them in one ms
+            producer.send(Message("letters", b"", keys=("twice",)))
+    with visitor(store) as browser:
+        for query, count in {"topic:orders": 12, "twice": 7, "since:1h": 19, "topic:orders tag:paid": 12}.items():
+            seen, path = list[str](), f"/search?q={quote(query)}&limit=3"
+            while path:
+                shown = page(browser, path)
+                table = "".join(re.findall(r"<tbody>.*</tbody>", shown, re.DOTALL))
+                seen += re.findall(r'class="place" href="([^"]+)"', table)
+                found = re.search(r'href="(/search[^"]+)" rel="next"', shown)
+                path = f"{html.unescape(found[1])}&limit=3" if found else ""
+            assert len(seen) == len(set(seen)) == count, query
+
+
+def test_a_search_that_looked_far_says_how_far_and_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmqclient.dashboard.looking.search.LOOKED_AT_MOST", 5)
+    with visitor(store) as browser:
+        shown = page(browser, "/search?q=topic:orders where:body.number == `0`")
+        assert "5 were looked at, back to" in text_of(shown)
+        for _ in range(2):
+            (path,) = re.findall(r'href="(/search[^"]+)" rel="next"', shown)
+            shown = page(browser, html.unescape(path))
+        assert 'rel="next"' not in shown
+        assert "1 message" in text_of(shown)
+
+
+@pytest.mark.parametrize("key", ["plain", "with space", 'qu"ote', "back\\slash", "key:value", "where:", "topic:orders"])
+def test_a_query_is_read_as_it_was_written(key: str) -> None:
+    query = Query({"key": key, "where": "body.a == 'x'  && b"}, (key, "word"))
+    assert Query.of(str(query)) == query
+
+
+def test_plain_words_find_groups_topics_and_exceptions(store: Path) -> None:
+    consume(store, 1)
+    give_up(store, 2)
+    with visitor(store) as browser:
+        told = text_of(page(browser, "/search?q=bill"))
+        assert "group billing" in told
+        assert "topic orders" in text_of(page(browser, "/search?q=ORDER"))
+        found = page(browser, "/search?q=valueerror")
+        assert 'href="/dead-letters?group=billing&amp;class=ValueError' in found
+        assert "ValueError" in text_of(page(browser, "/search?q=error:Value group:billing since:1h"))
+        assert "Nothing was found" in text_of(page(browser, "/search?q=error:Value group:other"))
+
+
+def test_what_became_of_a_key_is_said_in_words_for_each_group(store: Path) -> None:
+    consume(store, 1)
+    give_up(store, 1)
+    with visitor(store) as browser:
+        said = text_of(page(browser, "/search?q=key-0"))
+        assert "billing failed for good after 1 attempt. ValueError: number 0" in said
+        assert "It is a dead letter" in said
+        assert "billing has not handled it: not passed" in text_of(page(browser, "/search?q=key-5"))
+        assert "billing" not in text_of(
+            page(browser, "/search?q=key-5 group:other").partition('aria-label="What became')[2]
+        )
 
 
 @pytest.mark.parametrize(

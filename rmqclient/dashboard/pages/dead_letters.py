@@ -26,7 +26,9 @@ from rmqclient.failures.frames import runs_of
 from rmqclient.failures.retry import dead_letter_topic
 
 FILTERS = ("group", "class", "at", "error", "topic", "key", "since", "until", "again")
-"""Parts of the URL. ``class`` and ``at`` together are an issue; ``at`` is where it was raised."""
+"""Parts of the URL. ``class`` and ``at``, where it was raised, are an issue; ``class`` alone is every place of it."""
+_NO_HISTORY = "-"
+"""As the class of an issue."""
 _MOST = 500
 _EXAMPLES = 5
 _COUNTED_S = 5.0
@@ -66,7 +68,7 @@ def show(request: Request) -> Response:
     chosen_groups = [wanted.group] if wanted.group else [each.group for each in groups]
     found = desk.issues.page(backend, chosen_groups, wanted.selection, before, limit)
     hour = Selection(since_ms=_now_ms() - _HOUR_MS)
-    known = desk.issues.known(wanted.selection, wanted.group, wanted.filters["error"])
+    known = desk.issues.known(wanted.selection, wanted.group, wanted.selection.error or "")
     return desk.page(
         request,
         "dead_letters/all.html",
@@ -172,14 +174,15 @@ def cancel(request: Request, form: Form) -> Response:  # noqa: ARG001 - every ac
 
 def _asked(field: Any) -> _Asked:
     filters = {name: str(field(name)) for name in FILTERS}
-    has_issue = bool(filters["class"] or filters["at"])
+    error, at = filters["class"], filters["at"]
+    is_issue = bool(at) or error == _NO_HISTORY
     selection = Selection(
         topic=filters["topic"] or None,
-        error=filters["error"] or None,
+        error=filters["error"] or (f"{error}: " if error and not is_issue else None),
         since_ms=moment(filters["since"]),
         until_ms=moment(filters["until"]),
         key=filters["key"] or None,
-        issue=Issue(filters["class"].removeprefix("-"), filters["at"]) if has_issue else None,
+        issue=Issue("" if error == _NO_HISTORY else error, at) if is_issue else None,
         done=bool(filters["again"]),
     )
     return _Asked(filters, selection)
