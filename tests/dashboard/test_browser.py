@@ -154,7 +154,7 @@ def test_hostile_bodies_and_keys_stay_text(page: Page, shop: Shop) -> None:
     page.get_by_role("link", name=HOSTILE_KEY).click()
     expect(page.get_by_role("link", name=f"key:{HOSTILE_KEY}")).to_be_visible()
     expect(page.locator("table.messages tbody tr").first).to_contain_text(HOSTILE_KEY)
-    expect(page).not_to_have_title(re.compile("owned"))
+    expect(page).not_to_have_title(re.compile("^owned"))
 
 
 def test_a_browser_without_the_token_sees_nothing(browser: Browser, shop: Shop) -> None:
@@ -199,7 +199,7 @@ def test_why_an_order_was_not_billed_is_answered_in_words_by_one_search(page: Pa
     keys = page.locator("table.letters tr", has_text="CardDeclined").locator(".keys").first.inner_text()
     order = keys.split()[0]
     page.goto(shop.base)
-    field = page.get_by_label("Search everywhere")
+    field = page.get_by_label("Search the whole store")
     field.fill(order)
     field.press("Enter")
     answer = page.locator(".answers li", has_text="billing")
@@ -222,6 +222,9 @@ def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: 
     letters(page, shop)
     expect(page.locator("table.issues").get_by_role("link", name=re.compile("KeyError"))).to_be_visible()
     boxes = page.locator('input[name="letter"]')
+    settled = page.locator("table.letters .pill")
+    page.goto(f"{shop.base}/dead-letters?group=billing&again=1&limit=500")
+    before = settled.count()
 
     def two_of_a_kind() -> bool:
         page.goto(f"{shop.base}/dead-letters?group=billing&class=KeyError")
@@ -239,7 +242,7 @@ def test_selected_letters_are_replayed_and_the_others_are_not(page: Page, shop: 
     for name in chosen:
         row = page.locator("tr", has=page.locator(f'input[value="{name}"]'))
         expect(row.locator(".pill")).to_have_text("replayed")
-    expect(page.locator("tr .pill")).to_have_count(2)
+    expect(settled).to_have_count(before + 2)
     assert "action replay group='billing' asked=2 only_group=True" in shop.log.read_text()
 
 

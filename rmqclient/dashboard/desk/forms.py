@@ -34,6 +34,10 @@ class Form:
         """Return the last value of a field."""
         return next((value for key, value in reversed(self._fields) if key == name), default).strip()
 
+    def has(self, name: str) -> bool:
+        """Tell whether a field was there."""
+        return any(key == name for key, _ in self._fields)
+
     def all(self, name: str) -> list[str]:
         """Return every value of a field."""
         return [value for key, value in self._fields if key == name]

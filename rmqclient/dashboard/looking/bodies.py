@@ -26,7 +26,8 @@ class Body:
     json: str | None
     """The same, indented; None unless it is JSON."""
     copied: str | None
-    """Base64 of what ``text`` shows, as it is in the message: HTML would not carry each character, such as NUL."""
+    """Base64 of the text as it is in the message: HTML would not carry each character, such as NUL. None if it is cut:
+    what is copied is the whole body, or nothing."""
     hex: str
     is_cut: bool
     problem: str | None
@@ -44,7 +45,7 @@ def body_of(message: ReceivedMessage) -> Body:
         stored_size=len(message.stored_body),
         text=None if text is None else visible(text),
         json=None if text is None or is_cut else _as_json(text),
-        copied=None if text is None else base64.b64encode(text.encode()).decode(),
+        copied=None if text is None or is_cut else base64.b64encode(text.encode()).decode(),
         hex=_as_hex(shown[:_HEX_BYTES]),
         is_cut=is_cut,
         problem=problem,
@@ -58,6 +59,27 @@ def brief(message: ReceivedMessage) -> str:
         return f"<{problem}>"
     text = visible(" ".join(body[: 4 * _BRIEF_CHARACTERS].decode("utf-8", "backslashreplace").split()))
     return text if len(text) <= _BRIEF_CHARACTERS else text[: _BRIEF_CHARACTERS - 1] + "…"
+
+
+def newline_of(body: bytes) -> str | None:
+    """Return how the lines of a text end, LF if it has one line; None for what is no text, or mixes them."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    rest = text.replace("\r\n", "")
+    if "\r\n" in text:
+        return None if "\n" in rest or "\r" in rest else "\r\n"
+    return None if "\r" in rest else "\n"
+
+
+def editable(body: bytes) -> str | None:
+    """Return a body as a text that a field of a form gives back as it was; None if none would.
+
+    A field has no NUL, and tells no line ends apart.
+    """
+    is_text = len(body) <= SHOWN_BYTES and b"\0" not in body and newline_of(body) is not None
+    return body.decode("utf-8") if is_text else None
 
 
 def visible(text: str) -> str:
