@@ -76,55 +76,85 @@ def _ends(lane: Lane) -> Iterator[int]:
 
 
 def _lane(answer: Answer, steps: list[Step], stored_ms: int, now_ms: int) -> Lane:
-    bars: list[Bar] = []
-    points: list[Point] = []
-    at, is_done = stored_ms, False
-    traced = [step.at_ms for step in steps if step.event in _CALLS and step.at_ms]
+    drawing = _Drawing(stored_ms, now_ms, [step.at_ms for step in steps if step.event in _CALLS and step.at_ms])
     for step in steps:
-        if step.at_ms is None:
-            continue
-        when, by = step.at_ms, f", {step.worker}" if step.worker else ""
+        if step.at_ms is not None:
+            drawing.add(step, step.at_ms)
+    drawing.end(answer.standing, steps)
+    bars = (bar for bar in drawing.bars if bar.end_ms > bar.begin_ms or bar.kind == "runs")
+    return Lane(answer, tuple(bars), tuple(drawing.points))
+
+
+class _Drawing:
+    """The bars of one group, made from its steps in the order of their times."""
+
+    def __init__(self, stored_ms: int, now_ms: int, calls: list[int]) -> None:
+        self.bars: list[Bar] = []
+        self.points: list[Point] = []
+        self._now_ms = now_ms
+        self._calls = calls
+        """When calls began or ended, as the trace says."""
+        self._at = stored_ms
+        """Up to when there are bars."""
+        self._is_done = False
+
+    def add(self, step: Step, when: int) -> None:
+        """Draw what happened at a time."""
         if step.event in ("handled", "not handled"):
-            began = when - (step.took_ms or 0)
-            bars += [Bar("waits", at, max(at, began), "waited"), Bar("runs", began, when, f"ran{by} for")]
-            points.append(Point("good" if step.event == "handled" else "bad", when, step.event))
-            at, is_done = when, step.event == "handled"
+            self._called(step, when)
         elif step.event == "failed":
-            if not any(abs(when - each) <= _SAME_MS for each in traced):
-                bars.append(Bar("either", at, max(at, when), "waited and ran for"))
-            points.append(Point("bad", when, f"{step.detail}{by}"))
-            at = max(at, when)
+            self._failed(step, when)
         elif step.until_ms is not None:
-            kind, text = (
-                ("retry", "paused before the retry for") if step.event == "delayed" else ("sleeps", f"{step.event} for")
-            )
-            begin = at if step.event == "delayed" else when
-            bars.append(Bar(kind, min(begin, step.until_ms), min(step.until_ms, max(now_ms, begin)), text))
-            at = max(at, min(step.until_ms, now_ms))
+            self._paused(step, when, step.until_ms)
         elif step.event in ("retry stored", "woken"):
-            if bars and bars[-1].kind in ("retry", "sleeps"):  # it was due a moment ago
-                bars[-1] = bars[-1]._replace(end_ms=max(when, bars[-1].begin_ms))
-            elif when > at:
-                bars.append(Bar("retry", at, when, "came back after"))
-            at = max(at, when)
+            self._came_back(when)
         elif step.event in ("step", "signal", "time is up"):
             if step.event == "step":
-                bars.append(Bar("step", min(at, when), when, f"step {step.detail.partition(',')[0]} within"))
-            points.append(Point("good", when, f"{step.event} {step.detail}"))
-            at = max(at, when)
+                self._bar("step", min(self._at, when), when, f"step {step.detail.partition(',')[0]} within")
+            self.points.append(Point("good", when, f"{step.event} {step.detail}"))
         elif step.event == "dead letter":
-            points.append(Point("bad", when, "dead letter"))
-            at, is_done = max(at, when), True
-    bars += _now(answer, steps, at, now_ms) if not is_done else []
-    return Lane(answer, tuple(bar for bar in bars if bar.end_ms > bar.begin_ms or bar.kind == "runs"), tuple(points))
+            self.points.append(Point("bad", when, "dead letter"))
+            self._at, self._is_done = max(self._at, when), True
 
+    def end(self, standing: str, steps: list[Step]) -> None:
+        """Draw what is so now."""
+        current = next((step for step in reversed(steps) if step.standing == standing), None)
+        if self._is_done or current is None:
+            return
+        if standing in ("runs", "hangs"):
+            began = self._now_ms - (current.took_ms or 0)
+            self._bar("waits", self._at, max(self._at, began), "waited")
+            by = f" in {current.worker}" if current.worker else ""
+            self._bar(standing, began, self._now_ms, f"{standing}{by} for")
+        elif standing == "waits":
+            self._bar("waits", self._at, self._now_ms, "waits for")
 
-def _now(answer: Answer, steps: list[Step], at: int, now_ms: int) -> Iterator[Bar]:
-    current = next((step for step in reversed(steps) if step.standing == answer.standing), None)
-    if answer.standing in ("runs", "hangs") and current is not None:
-        began = now_ms - (current.took_ms or 0)
-        yield Bar("waits", at, max(at, began), "waited")
-        by = f" in {current.worker}" if current.worker else ""
-        yield Bar(answer.standing, began, now_ms, f"{answer.standing}{by} for")
-    elif answer.standing == "waits":
-        yield Bar("waits", at, now_ms, "waits for")
+    def _bar(self, kind: str, begin_ms: int, end_ms: int, text: str) -> None:
+        self.bars.append(Bar(kind, begin_ms, end_ms, text))
+        self._at = max(self._at, end_ms)
+
+    def _called(self, step: Step, when: int) -> None:
+        began = when - (step.took_ms or 0)
+        self._bar("waits", self._at, max(self._at, began), "waited")
+        self._bar("runs", began, when, "ran for")
+        self.points.append(Point("good" if step.event == "handled" else "bad", when, step.event))
+        self._is_done = step.event == "handled"
+
+    def _failed(self, step: Step, when: int) -> None:
+        if not any(abs(when - each) <= _SAME_MS for each in self._calls):
+            self._bar("either", self._at, max(self._at, when), "waited and ran for")
+        self.points.append(Point("bad", when, f"{step.detail}{f', {step.worker}' if step.worker else ''}"))
+        self._at = max(self._at, when)
+
+    def _paused(self, step: Step, when: int, until_ms: int) -> None:
+        is_retry = step.event == "delayed"
+        begin, text = (self._at, "paused before the retry for") if is_retry else (when, f"{step.event} for")
+        end = min(until_ms, max(self._now_ms, begin))
+        self._bar("retry" if is_retry else "sleeps", min(begin, end), end, text)
+
+    def _came_back(self, when: int) -> None:
+        if self.bars and self.bars[-1].kind in ("retry", "sleeps"):  # it was due a moment ago
+            self.bars[-1] = self.bars[-1]._replace(end_ms=max(when, self.bars[-1].begin_ms))
+        elif when > self._at:
+            self._bar("retry", self._at, when, "came back after")
+        self._at = max(self._at, when)
