@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from rmqclient.admin.life import Step
 from rmqclient.dashboard.looking.answers import Answer
-from rmqclient.health.words import age
 
 _SAME_MS = 250
 """A call that the trace says has failed, and the failure in the history, are one if they are no further apart."""
@@ -26,11 +25,12 @@ class Bar(NamedTuple):
     begin_ms: int
     end_ms: int
     text: str
+    """Stands before the length, such as ``ran for``."""
 
     @property
-    def words(self) -> str:
-        """The bar in words."""
-        return f"{self.text} {age(max(0, self.end_ms - self.begin_ms) / 1000)}"
+    def seconds(self) -> float:
+        """How long it is."""
+        return max(0, self.end_ms - self.begin_ms) / 1000
 
 
 class Point(NamedTuple):
