@@ -23,7 +23,6 @@ from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_range
 from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
 from rmqclient.dashboard.looking.past import told
-from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, topics, waiting, workers
 from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, search, topics, waiting, workers
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore

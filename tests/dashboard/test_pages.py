@@ -40,7 +40,6 @@ from rmqclient.sending import transactions
 from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.history.recorder import Recorder
-from rmqclient.store.marks import marks_of
 from rmqclient.store.observe.records import Records
 from tests.dashboard.visiting import OWN, form_token, text_of, visitor
 from tests.support.stores import SMALL

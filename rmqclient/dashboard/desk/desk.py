@@ -16,8 +16,8 @@ from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.jobs import Jobs
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
-from rmqclient.dashboard.looking.past import Past
 from rmqclient.dashboard.looking.issues import Issues
+from rmqclient.dashboard.looking.past import Past
 from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.opening import MessageStore, open_backend, open_local_store
 from rmqclient.store.marks import user
