@@ -22,6 +22,8 @@ from rmqclient.store.observe.summary import Group, groups_of
 
 BEHIND_S = 60.0
 """A group whose oldest message is older than this is behind, whatever it does."""
+_CATCHES_UP = 1.5
+"""So many times what comes in has a group handled that had a lag to catch up."""
 _STANDS = ("hung", "behind retention", "no members", "no owner", "a file", "a retry", "flow", "suspended", "paused")
 _PAGES = {"workers": "workers", "hung": "workers", "timer": "schedules", "tx": "transactions"}
 _VERBS = {"workers": "See the workers", "schedules": "See what waits", "transactions": "Decide"}
@@ -69,7 +71,7 @@ class Standing(NamedTuple):
         """When nothing waits any more, in words."""
         seconds = self.drained_in_s
         if seconds is None:
-            return "never, as it is"
+            return "never"
         return "now" if not seconds else f"in {about(seconds)}"
 
     @property
@@ -127,7 +129,9 @@ def needs_of(reading: Reading, seen: Observation, groups: Sequence[Standing]) ->
     ]
     for each in groups:
         if each.is_behind and not each.stands:
-            text = f"{count(each.group.lag)} wait, the oldest for {age(each.oldest_s)}. Drained {each.drains}."
+            text = (
+                f"{count(each.group.lag)} wait, the oldest for {age(each.oldest_s)}. Drained {each.drains}, as it goes."
+            )
             needs.append(
                 Need("warn", f"{each.name} is behind", text, "See why", ("groups", each.name), impact=each.impact)
             )
@@ -148,7 +152,8 @@ def _need(finding: Finding, groups: Mapping[str, Standing]) -> Need:
     path = (_PAGES[finding.check],) if finding.check in _PAGES else ()
     verb = _VERBS[path[0]] if path else ""
     title = finding.check.capitalize() if finding.check != "tx" else "Transactions"
-    text = finding.state if path else f"{finding.state}: {finding.remedy}"
+    state = finding.state[:1].upper() + finding.state[1:]
+    text = state if path else f"{state}. {finding.remedy[:1].upper()}{finding.remedy[1:]}."
     return Need(level, title, text, verb, path, impact=float("inf") if level == "bad" else 0.0)
 
 
@@ -213,8 +218,10 @@ def _sentence(
         by = f" by {mark.author}" if mark and mark.author else ""
         since = f" for {about((now_ms - mark.at_ms) / 1000)}" if mark else ""
         said = f"{each.name} is paused{by}{since}; {count(each.group.lag)} wait"
-        rate = paces.get(each.name, 0.0) - each.figures.published_per_s
-        return f"{said}; resumed, it would drain in {about(each.group.lag / rate)}." if rate > 0 else f"{said}."
+        pace, published = paces.get(each.name, 0.0), each.figures.published_per_s
+        if pace < _CATCHES_UP * published or not pace:  # it never had to show how fast it is
+            return f"{said}."
+        return f"{said}; resumed, it would drain in {about(each.group.lag / (pace - published))} at its best pace."
     if state.startswith("no members"):
         return f"{each.name} has no members; {count(each.group.lag + (each.group.waiting or 0))} wait."
     if each.stands:

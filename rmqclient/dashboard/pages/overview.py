@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from rmqclient.dashboard.desk.desk import Desk, desk_of
 from rmqclient.dashboard.desk.forms import asked_range
-from rmqclient.dashboard.looking.needs import Standing, headline, needs_of, standings
+from rmqclient.dashboard.looking.needs import Headline, Standing, headline, needs_of, standings
 from rmqclient.dashboard.looking.past import RANGES, WORDS, words_of
+from rmqclient.store.observe.observation import Observation
 
 _GROUPS_SHOWN = 12
 _NEEDS_SHOWN = 6
@@ -32,7 +33,7 @@ def show(request: Request) -> Response:
         "overview.html",
         range=name,
         words=WORDS,
-        said=headline(seen, groups, marks, _paces(desk, groups)),
+        said=_headline(desk, seen, groups),
         needs=needs[:_NEEDS_SHOWN],
         more_needs=needs[_NEEDS_SHOWN:],
         groups=[(each, past.lags(each.name)) for each in shown],
@@ -52,7 +53,8 @@ def dead_letters_of(desk: Desk) -> dict[str, int]:
     return latest.dead_letters_of if latest else {}
 
 
-def _paces(desk: Desk, groups: list[Standing]) -> dict[str, float]:
-    """Return how fast groups were before they were paused, if one is."""
-    is_paused = any(each.group.state.startswith("paused") for each in groups)
-    return desk.past.of("1h").paces() if is_paused else {}
+def _headline(desk: Desk, seen: Observation, groups: list[Standing]) -> Headline:
+    """Return how the store is; for a group that is paused, whoever did it and how fast it was are looked up."""
+    if not any(each.group.state.startswith("paused") for each in groups):
+        return headline(seen, groups, (), {})
+    return headline(seen, groups, desk.past.marks(0), desk.past.of("1h").paces())
