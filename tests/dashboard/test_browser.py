@@ -293,6 +293,16 @@ def test_a_question_is_asked_and_left_by_the_keyboard(page: Page, shop: Shop) ->
     expect(page.get_by_label("Reason")).to_be_hidden()
 
 
+def test_what_a_person_has_unfolded_stays_so_while_numbers_move(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/groups/billing")
+    fold = page.locator("details.fold")
+    fold.locator("summary").click()
+    for _ in range(2):
+        with page.expect_response(re.compile("/groups/billing$")):
+            pass
+    expect(fold).to_have_attribute("open", "")
+
+
 def test_which_group_is_behind_and_when_it_has_drained_stands_on_the_first_page(page: Page, shop: Shop) -> None:
     page.goto(f"{shop.base}/")
     figures = page.locator("#group-billing .four")
