@@ -207,7 +207,9 @@ class Table:
             return None
         one = figures[0]
         values = (one.low, one.median, one.high) if len(figures) == 1 else tuple(each.median for each in figures)
-        return plots.Mark(row.title, values, shown(one.median, one.unit), row.ours)
+        return plots.Mark(
+            row.title, values, shown(one.median, one.unit), row.ours, f"An answered send survives {row.level}:"
+        )
 
 
 def write(result: Result, path: Path) -> None:
@@ -280,7 +282,8 @@ def _promises_table(result: Result) -> str:
     return (
         "## What each promises\n\n"
         "`kill -9` of any process leaves what the kernel has been given; a power cut leaves what was flushed to the "
-        "disk before. *ours to it* compares a peer with the best of our rows that promises at least as much.\n\n"
+        "disk before. Tables and pictures are grouped by that. "
+        "*ours to it* compares a peer with the best of our rows that promises at least as much.\n\n"
         + _left_table(header, lines)
     )
 

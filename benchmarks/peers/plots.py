@@ -15,7 +15,8 @@ _TOP = 40
 _BOTTOM = 26
 
 _STYLE = (
-    "text{font:12px sans-serif;fill:#24292f}.t{font-weight:bold;font-size:14px}.v,.l{fill:#57606a}.g{stroke:#d0d7de}"
+    "text{font:12px sans-serif;fill:#24292f}.t{font-weight:bold;font-size:14px}.b{font-weight:bold}"
+    ".v,.l{fill:#57606a}.g{stroke:#d0d7de}"
     ".p{fill:#8c959f}.o{fill:#0969da}.w{stroke:#57606a}.d{fill:#fff;stroke:#57606a}"
     "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.v,.l{fill:#9198a1}.g{stroke:#30363d}.p{fill:#6e7681}"
     ".o{fill:#4493f8}.w{stroke:#9198a1}.d{fill:#0d1117;stroke:#9198a1}}"
@@ -31,6 +32,8 @@ class Mark:
     shown: str
     """What stands at the right."""
     ours: bool
+    group: str
+    """Rows of one group stand together, below this line."""
 
 
 def bars(title: str, marks: Sequence[Mark]) -> str:
@@ -65,13 +68,18 @@ class _Axis:
 
 def _picture(title: str, marks: Sequence[Mark], draw: object) -> str:
     assert callable(draw)
-    axis, end = _Axis(marks), _TOP + _ROW * len(marks)
+    groups = list(dict.fromkeys(mark.group for mark in marks))
+    axis, end = _Axis(marks), _TOP + _ROW * (len(marks) + len(groups))
     parts = [f'<text class="t" x="0" y="16">{escape(title)}</text>']
     for x, text in axis.powers:
         parts.append(f'<line class="g" x1="{x:.0f}" x2="{x:.0f}" y1="{_TOP - 8}" y2="{end}"/>')
         parts.append(f'<text class="l" x="{x:.0f}" y="{end + 16}" text-anchor="middle">{text}</text>')
+    middle = _TOP - _ROW // 2
     for number, mark in enumerate(marks):
-        middle = _TOP + _ROW * number + _ROW // 2
+        if number == 0 or mark.group != marks[number - 1].group:
+            middle += _ROW
+            parts.append(f'<text class="b" x="0" y="{middle + 4}">{escape(mark.group)}</text>')
+        middle += _ROW
         parts.append(f'<text x="{_LABELS - 8}" y="{middle + 4}" text-anchor="end">{escape(mark.label)}</text>')
         parts += draw(axis, mark, middle)
         parts.append(f'<text class="v" x="{_WIDTH}" y="{middle + 4}" text-anchor="end">{escape(mark.shown)}</text>')
