@@ -31,7 +31,7 @@ class WorkerTable(Protocol):
     """The slots of all workers, as a supervisor uses them."""
 
     def claim(self, name: str = "", restarts: int = 0) -> int:
-        """Take a slot for a worker that will be started, again so often. Raises TableFull, StoreBusy, OSError."""
+        """Claim a slot for a worker; ``restarts`` counts the earlier starts. Raises TableFull, StoreBusy, OSError."""
 
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot."""
