@@ -26,6 +26,7 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 STEPS_PREFIX = "%STEPS%"
 MAX_NAME_CHARACTERS = 127
+MAX_QUEUES = 1_024
 
 HANDOVER_SUFFIX = "%handover"
 """Behind the name of a group under which its members lock queues that they do not handle in order."""
@@ -82,8 +83,8 @@ def check_topic(topic: str, *, reserved: bool = False) -> str:
 def check_queue_count(queue_count: int) -> int:
     """Return ``queue_count`` when a topic may have so many queues. Raises TypeError, ValueError, TableFull."""
     whole("queue_count", queue_count, 1)
-    if queue_count > 1_024:
-        raise TableFull(f"queue_count={queue_count}: a topic has at most 1,024 queues")
+    if queue_count > MAX_QUEUES:
+        raise TableFull(f"queue_count={queue_count}: a topic has at most {MAX_QUEUES:,} queues")
     return queue_count
 
 
