@@ -24,8 +24,10 @@ extensions = [
     "making.addresses",
     "making.commands",
     "making.contents",
+    "making.llms",
     "making.sources",
     "making.stubs",
+    "making.words",
 ]
 
 myst_enable_extensions = ["attrs_block", "deflist"]
@@ -41,17 +43,19 @@ python_maximum_signature_line_length = 88
 maximum_signature_line_length = 88
 
 html_theme = "furo"
-html_title = "rmqclient"
+html_title = f"rmqclient {version}"
+templates_path = ["templates"]
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_js_files = ["pictures.js"]
+html_js_files = ["access.js", "pictures.js"]
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_copy_source = False
 html_show_sourcelink = False
 html_show_copyright = False
 html_show_sphinx = False
 html_use_index = True
-pygments_style = "friendly"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
 copybutton_remove_prompts = True

@@ -1,4 +1,4 @@
-"""The site that `make docs` makes: without a warning, the same each time, offline, every link of it, and its looks.
+"""The site that `make docs` makes: without a warning, the same each time, offline, its links, search and looks.
 
 The pictures are taken with the Chromium of the system; each of them is looked at for what breaks without a person
 seeing it: an empty page, a page that scrolls sideways, a theme that does not follow, a word on the console.
@@ -15,18 +15,19 @@ import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
 import rmqclient
 import rmqclient.errors
 import rmqclient.testing
-from tests.docs.page import PAGES, REPOSITORY
+from tests.docs.page import PAGES, REPOSITORY, links_of
 
 pytest.importorskip("playwright", reason="Playwright drives the browser")
 
 from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page as Tab
 
 from tests.docs.pictures import CHROMIUM, pictures
 
@@ -156,6 +157,103 @@ def browser() -> Iterator[Browser]:
         launched = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield launched
         launched.close()
+
+
+ANSWERS = {
+    "docker": "operate/docker",
+    "deduplicate": "guide/idempotence",
+    "dedupe": "guide/idempotence",
+    "idempotent": "guide/idempotence",
+    "how to deduplicate messages": "guide/idempotence",
+    "autoscaling": "operate/deploy",
+    "kubernetes": "operate/deploy",
+    "timeout": "guide/retry",
+    "time limit": "guide/retry",
+    "retry": "guide/retry",
+    "backoff": "guide/retry",
+    "delay": "guide/timer",
+    "countdown": "guide/timer",
+    "eta": "guide/timer",
+    "cancel": "guide/timer",
+    "revoke": "guide/timer",
+    "crash": "explain/recovery",
+    "concurrency": "guide/handlers",
+    "rate limit": "start/faq",
+    "priority": "start/faq",
+    "chain": "start/faq",
+    "workflow": "start/faq",
+    "result backend": "start/faq",
+    "result": "guide/requests",
+    "cron": "guide/cron",
+    "periodic": "guide/cron",
+    "broker": "migrate/index",
+    "gevent": "handling/in-process",
+    "upgrade": "operate/upgrade",
+    "backup": "operate/backup",
+    "restore": "operate/backup",
+    "limits": "reference/limits",
+    "limits and sizes": "reference/limits",
+    "PullConsumer": "reference/reading",
+}
+"""What a reader types into the search, and the page that has the answer."""
+
+
+@needs_browser
+def test_the_search_ranks_the_page_with_the_answer_first_or_second(browser: Browser, site: Path) -> None:
+    tab = browser.new_page()
+    tab.set_default_timeout(120_000)
+    assert {words: found for words in ANSWERS if ANSWERS[words] not in (found := hits(tab, site, words))} == {}
+    tab.close()
+
+
+def hits(tab: Tab, site: Path, words: str) -> list[str]:
+    """Return the pages of the first two answers of the search."""
+    tab.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
+    tab.locator("#search-results .search-summary", has_text="found").wait_for()  # says so when all answers are listed
+    links = tab.locator("ul.search > li > a:first-child").all()[:2]
+    return [str(link.get_attribute("href")).partition(".html")[0] for link in links]
+
+
+@needs_browser
+def test_the_side_bar_has_eight_parts_of_which_one_is_open(browser: Browser, site: Path) -> None:
+    tab = browser.new_page()
+    for name, part in (("index", "Begin here"), ("guide/retry", "Handling messages"), ("spark/reading", "Other")):
+        tab.goto((site / f"{name}.html").as_uri())
+        assert tab.locator(".sidebar-tree summary").count() == 8
+        (opened,) = tab.locator(".sidebar-tree details[open] > summary").all_text_contents()
+        assert opened.startswith(part)
+        shown = [link for link in tab.locator(".sidebar-tree a").all() if link.is_visible()]
+        assert len(shown) < 25
+    tab.close()
+
+
+@needs_browser
+def test_axe_finds_nothing_to_complain_about(browser: Browser, site: Path) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: make install brings it").Axe()
+    wrong = []
+    for scheme in ("light", "dark"):
+        tab = browser.new_page(color_scheme=scheme)
+        tab.set_default_timeout(120_000)
+        for name in ("index", "start/tutorial", "guide/retry", "results/peers", "reference/handling", "search"):
+            tab.goto((site / f"{name}.html").as_uri())
+            found = axe.run(tab, options={"resultTypes": ["violations"]}).response["violations"]
+            wrong += [f"{name}, {scheme}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+        tab.close()
+    assert wrong == []
+
+
+def test_programs_find_every_page_of_the_index_in_llms_txt(site: Path) -> None:
+    text = (site / "llms.txt").read_text(encoding="utf-8")
+    assert text.startswith("# rmqclient\n\n> A message queue ")
+    lines = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", text, re.MULTILINE)
+    assert lines == re.findall(r"^- .*?\(([^)]+\.html)\)", text, re.MULTILINE), "each page has its first sentence"
+    assert [address for address in lines if not (site / address).exists()] == []
+    index = (REPOSITORY / "docs" / "README.md").read_text(encoding="utf-8")
+    guides = {link.replace(".md", ".html") for link in links_of(index) if link.startswith(("guide/", "operate/"))}
+    assert guides <= set(lines)
+    everything = (site / "llms-full.txt").read_text(encoding="utf-8")
+    assert "# Retries and dead letters" in everything
+    assert "\n<!-- before" not in everything
 
 
 @needs_browser
