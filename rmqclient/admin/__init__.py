@@ -1,7 +1,8 @@
 """Administration: what the command line shows of a backend and changes in it.
 
 :class:`Admin` is for topics and groups, ``infos`` holds what it returns, ``workers`` is for the processes of ``rmq
-run``, and ``stacks`` for what their threads run. ``export`` writes a message as ``rmq send --jsonl`` reads it.
+run``, ``stacks`` asks one for what its threads run, and ``threads`` reads the answer. ``export`` writes a message as
+``rmq send --jsonl`` reads it.
 """
 
 from __future__ import annotations

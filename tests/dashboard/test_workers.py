@@ -20,7 +20,7 @@ from rmqclient import Message, Producer
 from rmqclient.admin import Admin
 from rmqclient.dashboard.pages import workers
 from rmqclient.health.limits import Limits
-from rmqclient.store import MemberInfo, MessageQueue, WorkerState, boottime, open_store
+from rmqclient.store import MemberInfo, MessageQueue, WorkerState, WorkerStatus, boottime, open_store
 from rmqclient.store.observe.observation import Call
 from rmqclient.store.observe.reading import Reading
 from tests.dashboard.visiting import text_of, visitor
@@ -77,13 +77,17 @@ def test_a_worker_that_hangs_is_shown_with_the_message_that_holds_it(
     runs(monkeypatch, 1.0, 20.0)
     hangs_after(monkeypatch, 15.0)
     with worker(store, 20.0), visitor(store) as browser:
-        assert re.search(r"hung 2\d s in payments 1:7", text_of(browser.get("/workers").text))
+        shown = text_of(browser.get("/workers").text)
+        assert re.search(r"worker-1 hangs: 2\d s with payments 1:7 of group billing", shown)
+        assert f'href="/workers/{os.getpid()}?stacks=1"' in browser.get("/workers").text, "two clicks"
 
 
 def test_a_worker_hangs_on_its_page_when_it_hangs_for_the_check(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs(monkeypatch, 1.0, 20.0)
     with worker(store, 20.0), visitor(store) as browser:
-        assert "hung" not in text_of(browser.get("/workers").text)
+        shown = browser.get("/workers").text
+        assert "hangs" not in text_of(shown)
+        assert ">hung" not in shown
 
 
 def test_a_store_that_is_consumed_without_a_supervisor_misses_no_worker(store: Path) -> None:
@@ -95,19 +99,53 @@ def test_a_store_that_is_consumed_without_a_supervisor_misses_no_worker(store: P
     assert "billing: no members" in needs
 
 
-def test_the_threads_of_a_worker_are_shown_when_somebody_asks(tmp_path: Path) -> None:
+def test_where_a_worker_hangs_is_said_with_its_message_and_the_line_of_its_code(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path, "obedient", "--processes", "1")
     try:
         pid = supervised.ready(1)[1]
+        supervised.send("hang")
+        supervised.recorded("began hang")
         with visitor(supervised.root) as browser:
             assert f'href="/workers/{pid}"' in browser.get("/workers").text
-            assert "most recent call first" not in browser.get(f"/workers/{pid}").text
-            shown = text_of(browser.get(f"/workers/{pid}?stacks=1").text)
-            assert "most recent call first" in shown
-            assert "worker.py" in shown
-            assert "ready" in text_of(browser.get(f"/workers/{pid}").text), "it goes on"
+            assert "stands in" not in text_of(browser.get(f"/workers/{pid}").text)
+            shown = browser.get(f"/workers/{pid}?stacks=1").text
+            answer = r"worker-1 stands in obedient.py:\d+ \(never_return\) for \d+ s, with message orders/\d/0 of group"
+            assert re.search(answer, text_of(shown))
+
+            # The handler's thread is first: the code of the application with its lines, all else folded
+            stack = shown.partition('class="card stack"')[2]
+            assert "threading.Event().wait()" in text_of(stack.partition('class="frames"')[2].partition("</ol>")[0])
+            assert "worker.py" not in stack.partition("<details")[0]
+            assert re.search(r"\d+ others", text_of(shown))
+            assert "ready" in text_of(browser.get("/workers").text) or "running" in text_of(
+                browser.get("/workers").text
+            )
     finally:
         supervised.end()
+
+
+def test_of_many_workers_those_that_hang_are_first_and_the_longest_before_the_others(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [
+        Call(
+            "billing",
+            MessageQueue("orders", 0),
+            pid,
+            pid,
+            pid,
+            age,
+            MemberInfo(0, 1, "billing", "orders", "me", pid, "*"),
+        )
+        for pid, age in ((4, 90.0), (3, 1.0), (2, 120.0))
+    ]
+    states = [WorkerStatus(pid, pid, 1, WorkerState.READY, 1.0, None, 1, 0, 0, f"worker-{pid}") for pid in (1, 2, 3, 4)]
+    monkeypatch.setattr(Reading, "calls", lambda _reading: calls)
+    monkeypatch.setattr(Reading, "workers", lambda _reading: states)
+    hangs_after(monkeypatch, 60.0)
+    with open_store(store, SMALL, housekeeping=False), visitor(store) as browser:
+        rows = browser.get("/workers").text.partition("<tbody>")[2]
+    assert re.findall(r">(worker-\d)<", rows) == ["worker-2", "worker-4", "worker-1", "worker-3"]
 
 
 def test_what_is_no_worker_of_the_store_is_asked_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +158,10 @@ def test_what_is_no_worker_of_the_store_is_asked_nothing(store: Path, monkeypatc
 
 
 def test_stacks_stay_text(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "stack_of", lambda *_: f"{MARKUP}\N{RIGHT-TO-LEFT OVERRIDE}")
+    stack = (
+        f'Thread 0x1 (most recent call first):\n  File "/srv/{MARKUP}\N{RIGHT-TO-LEFT OVERRIDE}", line 1 in {MARKUP}'
+    )
+    monkeypatch.setattr(workers, "stack_of", lambda *_: stack)
     with worker(store, 0.0), visitor(store) as browser:
         shown = browser.get(f"/workers/{os.getpid()}?stacks=1").text
     assert MARKUP not in shown

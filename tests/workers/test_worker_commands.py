@@ -35,7 +35,9 @@ def test_workers_are_looked_into_restarted_and_scaled(tmp_path: Path, variables:
         assert worker(supervised, "check", "ready", "--min-ready", "2").returncode == 1
 
         # So is what its threads run, and it goes on
-        stack = worker(supervised, "worker", "stack", str(pid))
+        standing = worker(supervised, "worker", "stack", str(pid))
+        assert standing.stdout.startswith("worker-1 runs no message"), standing.stderr
+        stack = worker(supervised, "worker", "stack", str(pid), "--all")
         assert "most recent call first" in stack.stdout, stack.stderr
         assert "worker.py" in stack.stdout
 

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,16 +110,45 @@ def worker_scale(count: int, supervisor: int | None, root: Path) -> None:
 
 @worker.command("stack")
 @click.argument("pid", type=int)
+@click.option("--all", "everything", is_flag=True, help="Every thread, with every frame.")
 @with_store
-def worker_stack(pid: int, root: Path) -> None:
-    """Print the stack of every thread of the worker PID. The worker continues."""
+def worker_stack(pid: int, everything: bool, root: Path) -> None:
+    """Print where the worker PID stands: in a sentence, then the stacks of its handlers. The worker continues.
+
+    The application's own frames are marked and have their source line; those of libraries are counted.
+    """
     from rmqclient.admin.stacks import stack_of
 
-    _one(root, pid)
+    name = _one(root, pid).name or f"worker {pid}"
+    with _reading(root) as reading:
+        calls = [each for each in reading.calls() if each.pid == pid]
     try:
-        click.echo(stack_of(pid, _WAIT_S), nl=False)
+        stacks = stack_of(pid, _WAIT_S)
     except OSError as error:
         raise click.ClickException(f"worker {pid} tells no stack: {error}") from error
+    click.echo(stacks if everything else "\n".join(_standing(name, pid, stacks, calls)), nl=not everything)
+
+
+def _standing(name: str, pid: int, stacks: str, calls: list[Call]) -> Iterator[str]:
+    from rmqclient.admin.threads import began_s, source_of, standing, threads_in
+
+    threads = threads_in(stacks)
+    shown = [each for each in threads if each.has_call]
+    began = began_s(pid)
+    yield standing(name, threads, calls)
+    for thread in shown:
+        yield f"\nThread {thread.ident}, which calls a handler (most recent call first):"
+        for is_own, frames in groupby(thread.frames, key=lambda frame: frame.is_own):
+            run = list(frames)
+            if not is_own:
+                yield f"  {len(run)} of libraries, the first {run[0].path}:{run[0].line} in {run[0].function}"
+                continue
+            for frame in run:
+                yield f"> {frame.path}:{frame.line} in {frame.function}"
+                if source := source_of(frame, began):
+                    yield f"    {source}"
+    if len(threads) > len(shown):
+        yield f"\n{len(threads) - len(shown)} others: rmq worker stack {pid} --all"
 
 
 def _workers(root: Path) -> list[WorkerStatus]:
