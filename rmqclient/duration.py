@@ -22,6 +22,7 @@ LONGEST_DELAY = timedelta(days=3_653)
 """Ten years: a longer delay of a message is a mistake in its unit."""
 
 
+_CLOCK = re.compile(r"\d{1,2}:\d\d(?::\d\d)?")
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 _UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -37,17 +38,28 @@ def duration_in(text: str) -> float:
 def moment_in(text: str) -> int:
     """Return the time that a person wrote, in ms since 1970: ``2h`` and ``2h ago`` are two hours ago.
 
-    Other text is ISO 8601, of this host's zone if it names none. Raises ValueError, also for a time outside the
-    calendar.
+    ``14:05`` is when the clock of this host last showed that. Other text is ISO 8601, of this host's zone if it names
+    none. Raises ValueError, also for a time outside the calendar.
     """
     try:
         age = text.removesuffix("ago").rstrip()
-        at_s = time.time() - duration_in(age) if _TEXT.fullmatch(age) else datetime.fromisoformat(text).timestamp()
+        if _TEXT.fullmatch(age):
+            at_s = time.time() - duration_in(age)
+        else:
+            at_s = (_last(text) if _CLOCK.fullmatch(text) else datetime.fromisoformat(text)).timestamp()
         if not _LEAST_YEAR <= datetime.fromtimestamp(at_s, UTC).year <= _LAST_YEAR:
             raise ValueError("no zone has this time")
         return round(at_s * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"{text!r} is not a time: write 2h for two hours ago, or 2026-01-31T12:00") from error
+        raise ValueError(f"{text!r} is not a time: write 2h for two hours ago, 14:05, or 2026-01-31T12:00") from error
+
+
+def _last(text: str) -> datetime:
+    """Return when the clock of this host last showed a time of day."""
+    shown = datetime.strptime(text, "%H:%M:%S" if text.count(":") > 1 else "%H:%M").time()  # noqa: DTZ007 - local
+    now = datetime.fromtimestamp(time.time())  # noqa: DTZ006 - the clock on the wall
+    at = datetime.combine(now, shown)
+    return at if at <= now else at - timedelta(days=1)
 
 
 def to_seconds(name: str, duration: object) -> float:

@@ -33,9 +33,13 @@ from rmqclient.store.threads.logs import Log
 MARKS_FILE: Final = "marks.jsonl"
 OLD_MARKS_FILE: Final = "marks.old.jsonl"
 MOST_BYTES: Final = 512 << 10
-KINDS: Final = ("opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "purge", "retention")
+KINDS: Final = (
+    "opened", "start", "stop", "scale", "worker", "pause", "resume", "seek", "replay", "purge", "cancel", "commit",
+    "rollback", "retention",
+)  # fmt: skip
 """A store opened after a kill; a supervisor, which started or stopped, or has other workers; a worker that died, hangs,
-or is started again; a group paused, resumed or moved; dead letters sent again, or put aside; log files removed."""
+or is started again; a group paused, resumed or moved; dead letters sent again or put
+aside; a delivery cancelled; a transaction decided by hand; files of the log removed."""
 
 _A_STORE_HAS = ("store.json", "commitlog")
 _MOST_WORDS = 500

@@ -48,11 +48,13 @@ class Admin(Closing):
     """Shows and changes topics and groups of one backend; a context manager.
 
     ``place`` is the directory of a store, an open store, or a backend. A missing store is made only with ``create``.
-    Raises what :func:`rmqclient.store.open_store` raises.
+    ``author`` stands in the marks of what is changed, None for the user of this process. Raises what
+    :func:`rmqclient.store.open_store` raises.
     """
 
-    def __init__(self, place: Place, *, create: bool = False) -> None:
+    def __init__(self, place: Place, *, create: bool = False, author: str | None = None) -> None:
         self._backend = open_backend(place, create=create)
+        self._author = author
 
     def close(self) -> None:
         """Leave the backend. Closing twice does nothing."""
@@ -286,7 +288,7 @@ class Admin(Closing):
 
         The queues are all that the group ever had, or those of one topic, or one of these. The pause holds until
         :meth:`resume`, whichever process ends or is killed, and is forgotten when the machine starts anew. ``reason``
-        stands in the store's marks, beside ``author``, or the user of this process. Raises InvalidName, UnknownGroup,
+        stands in the store's marks, beside ``author``, or that of this admin. Raises InvalidName, UnknownGroup,
         StoreBusy.
         """
         paused = self._set_paused(group, topic, queue_id, paused=True)
@@ -306,7 +308,7 @@ class Admin(Closing):
     def _mark(self, kind: str, group: str, words: str, author: str | None = None) -> None:
         """Say in the marks of a store what was done; a cluster has none."""
         if self._backend.store is not None:
-            self._backend.store.marks.write(kind, group, words, author=author)
+            self._backend.store.marks.write(kind, group, words, author=author or self._author)
 
     def _group(self, group: str) -> Group | None:
         return self._backend.groups.find(check_group(group))

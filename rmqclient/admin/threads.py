@@ -23,7 +23,7 @@ from rmqclient.store import boottime, clock
 from rmqclient.store.observe.observation import Call
 
 _PACKAGE = f"{Path(rmqclient.__file__).parent}/"
-_RUNNER = (f"{_PACKAGE}delivery/runner.py", "run")
+_RUNNER = ("/rmqclient/delivery/runner.py", "run")
 _LIBRARY = re.compile(r"/(?:lib(?:64)?/python\d[^/]*|site-packages|dist-packages)/|^<")
 _THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
@@ -122,7 +122,7 @@ def _frame(path: str, line: str, function: str) -> Frame:
 
 def _calls_handler(frame: Frame) -> bool:
     path, function = _RUNNER
-    return frame.function == function and frame.path == path
+    return frame.function == function and frame.path.endswith(path)
 
 
 def _said(frame: Frame) -> str:

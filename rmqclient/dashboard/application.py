@@ -23,7 +23,17 @@ from rmqclient.dashboard.desk.forms import WrongInput, asked, asked_range
 from rmqclient.dashboard.desk.live import TooManyClients
 from rmqclient.dashboard.gate import LOOPBACK, Gate
 from rmqclient.dashboard.looking.past import told
-from rmqclient.dashboard.pages import dead_letters, groups, messages, overview, search, topics, waiting, workers
+from rmqclient.dashboard.pages import (
+    dead_letters,
+    events,
+    groups,
+    messages,
+    overview,
+    search,
+    topics,
+    waiting,
+    workers,
+)
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore
 from rmqclient.store.observe.reading import Unreadable
@@ -40,7 +50,8 @@ class Dashboard:
     changed. ``token`` lets a client in; None makes one, which stands in :attr:`token` and in the log. With ``guarded``
     the application around it decides who may see it; an application of several processes gives a token then, too,
     because the forms of one are posted to another. ``hosts`` are the names that clients may use, with or without a
-    port.
+    port. ``author_header`` is a header by which a proxy says who asks: that name stands in the store's marks. Without
+    it, the user of this process does.
     """
 
     def __init__(
@@ -51,11 +62,12 @@ class Dashboard:
         guarded: bool = False,
         hosts: Collection[str] = LOOPBACK,
         allow_actions: bool = False,
+        author_header: str | None = None,
     ) -> None:
         if token is not None and len(token) < 16:
             raise ValueError(f"a token of {len(token)} characters can be guessed: give at least 16")
         self.token = token or secrets.token_urlsafe(32)
-        self.desk = Desk(place, allow_actions=allow_actions)
+        self.desk = Desk(place, allow_actions=allow_actions, author_header=author_header)
         self._inside = _pages(self.desk)
         self._gate = Gate(self._inside, token=self.token, guarded=guarded, hosts=hosts, locked=_locked)
         if token is None and not guarded:
@@ -80,6 +92,7 @@ def dashboard(
     guarded: bool = False,
     hosts: Collection[str] = LOOPBACK,
     allow_actions: bool = False,
+    author_header: str | None = None,
 ) -> Dashboard:
     """Make a :class:`Dashboard` that is mounted into an application.
 
@@ -87,7 +100,9 @@ def dashboard(
 
         app.mount("/rmq", dashboard("./store", guarded=True, hosts=["shop.example"]))
     """
-    return Dashboard(place, token=token, guarded=guarded, hosts=hosts, allow_actions=allow_actions)
+    return Dashboard(
+        place, token=token, guarded=guarded, hosts=hosts, allow_actions=allow_actions, author_header=author_header
+    )
 
 
 def _pages(desk: Desk) -> Starlette:
@@ -101,6 +116,7 @@ def _pages(desk: Desk) -> Starlette:
             *dead_letters.ROUTES,
             *workers.ROUTES,
             *waiting.ROUTES,
+            *events.ROUTES,
             Route("/live", _live),
             Route("/history", _history),
             Route("/favicon.ico", _icon),

@@ -35,6 +35,8 @@ class Serving:
     allowed_hosts: Collection[str] = ()
     """Further names that clients may use, with or without a port."""
     allow_actions: bool = False
+    author_header: str | None = None
+    """By which a proxy says who asks."""
 
 
 def serve(store: MessageStore, serving: Serving, say: Callable[[str], None]) -> None:
@@ -44,7 +46,13 @@ def serve(store: MessageStore, serving: Serving, say: Callable[[str], None]) -> 
     """
     token = serving.token or secrets.token_urlsafe(32)
     with _listening(serving) as (listener, shown, hosts):
-        app = Dashboard(store, token=token, hosts=hosts, allow_actions=serving.allow_actions)
+        app = Dashboard(
+            store,
+            token=token,
+            hosts=hosts,
+            allow_actions=serving.allow_actions,
+            author_header=serving.author_header,
+        )
         config = uvicorn.Config(
             app,
             access_log=False,

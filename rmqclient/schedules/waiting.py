@@ -20,10 +20,13 @@ def select(store: MessageStore, *, topic: str | None = None) -> Iterator[Pending
     return (each for each in store.timer.pending() if topic in (None, each.topic))
 
 
-def cancel(store: MessageStore, message_id: str) -> bool:
+def cancel(store: MessageStore, message_id: str, *, author: str | None = None) -> bool:
     """Cancel a message, so that it is never delivered. False if it was delivered or cancelled, or never waited.
 
-    Raises what a send raises.
+    A mark says that ``author`` did it, None for the user of this process. Raises what a send raises.
     """
     with Producer(store, group=COMMAND_GROUP) as producer:
-        return producer.cancel(message_id)
+        is_cancelled = producer.cancel(message_id)
+    if is_cancelled:
+        store.marks.write("cancel", message_id, "before its time came", author=author)
+    return is_cancelled

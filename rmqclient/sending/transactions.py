@@ -23,10 +23,18 @@ def select(
     ]
 
 
-def decide(place: MessageStore | Backend, transaction: OpenTransaction, *, commit: bool) -> None:
+def decide(
+    place: MessageStore | Backend, transaction: OpenTransaction, *, commit: bool, author: str | None = None
+) -> None:
     """Commit one or roll it back, as its producer would.
+
+    A mark of a store says that ``author`` did it, None for the user of this process.
 
     Raises TransactionDecided if it was decided meanwhile, MessageExpired if its half message was removed, and as a
     send. Raises NotOnCluster for one that a broker gave up.
     """
-    open_backend(place).open_transactions.decide(transaction, commit=commit)
+    backend = open_backend(place)
+    backend.open_transactions.decide(transaction, commit=commit)
+    if backend.store is not None:
+        words = f"{transaction.message.message_id} for {transaction.queue.topic}"
+        backend.store.marks.write("commit" if commit else "rollback", transaction.group, words, author=author)

@@ -19,9 +19,11 @@ OWN = {"Sec-Fetch-Site": "same-origin"}
 
 
 @contextmanager
-def visitor(store: Path, *, token: str | None = TOKEN, allow_actions: bool = False) -> Iterator[TestClient]:
+def visitor(
+    store: Path, *, token: str | None = TOKEN, allow_actions: bool = False, author_header: str | None = None
+) -> Iterator[TestClient]:
     """Yield a client of a new dashboard, which came in by the token unless that is None."""
-    board = Dashboard(store, token=TOKEN, hosts=[HOST], allow_actions=allow_actions)
+    board = Dashboard(store, token=TOKEN, hosts=[HOST], allow_actions=allow_actions, author_header=author_header)
     try:
         client = TestClient(board, base_url=f"http://{HOST}", raise_server_exceptions=True)
         if token is not None:

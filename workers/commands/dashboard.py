@@ -35,6 +35,11 @@ from rmqclient.workers.exit_codes import EXPLAINED
 @click.option(
     "--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="Name that clients may use; repeatable."
 )
+@click.option(
+    "--author-header",
+    metavar="NAME",
+    help="Header by which your proxy says who asks, for `rmq events`.  [default: none]",
+)
 @click.option("--allow-actions", is_flag=True, help="Let visitors pause, move, replay, purge and decide.")
 def dashboard(
     place: Path | str | None,
@@ -43,6 +48,7 @@ def dashboard(
     uds: Path | None,
     token_file: Path | None,
     allowed_hosts: tuple[str, ...],
+    author_header: str | None,
     allow_actions: bool,
 ) -> None:
     """Show STORE in a browser: what it does, what needs attention, its messages and dead letters.
@@ -66,7 +72,13 @@ def dashboard(
         raise click.UsageError(f"--listen {listen} can be reached from other hosts: give --token-file, too")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     serving = Serving(
-        host=host, port=port, unix_socket=uds, token=token, allowed_hosts=allowed_hosts, allow_actions=allow_actions
+        host=host,
+        port=port,
+        unix_socket=uds,
+        token=token,
+        allowed_hosts=allowed_hosts,
+        allow_actions=allow_actions,
+        author_header=author_header,
     )
     with opening(named, lambda: open_local_store(named, "what a dashboard shows", housekeeping=False)) as store:
         try:

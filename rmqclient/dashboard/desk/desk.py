@@ -26,6 +26,8 @@ from rmqclient.store.threads.logs import Log
 
 _log = Log("rmqclient.dashboard")
 
+_LONGEST_AUTHOR = 100
+
 
 class Desk:
     """The store, opened at the first request: an application may fork before that. Safe for threads.
@@ -33,8 +35,11 @@ class Desk:
     ``place`` is a directory, or an open store, which stays open. The housekeeper's role is left to other processes.
     """
 
-    def __init__(self, place: Path | str | MessageStore, *, allow_actions: bool) -> None:
+    def __init__(
+        self, place: Path | str | MessageStore, *, allow_actions: bool, author_header: str | None = None
+    ) -> None:
         self.allow_actions = allow_actions
+        self._author_header = author_header
         self.renderer = Renderer()
         self.live = Live(lambda: Sampling(self.store().root))
         self.past = Past(lambda: self.store().root)
@@ -62,9 +67,9 @@ class Desk:
         """Return the same store as the rooms that read messages take it."""
         return open_backend(self.store())
 
-    def admin(self) -> Admin:
-        """Return what looks at topics and groups, and changes them."""
-        return Admin(self.store())
+    def admin(self, request: Request | None = None) -> Admin:
+        """Return what looks at topics and groups, and changes them for whoever asked."""
+        return Admin(self.store(), author=None if request is None else self.author(request))
 
     def reading(self) -> Reading:
         """Return the shared words of the store, for one request; close it."""
@@ -85,9 +90,14 @@ class Desk:
             raise
         self.acted(request, action, **facts)
 
-    def author(self, request: Request) -> str:
-        """Return who acts, for the marks of the store: the user of this process, and the browser that asked."""
-        return f"{user()}, browser {request.state.browser}"
+    def author(self, request: Request, given: str = "") -> str:
+        """Return who acts, for the marks of the store: whom the proxy names, or visitors, or the user of this process.
+
+        Beside the user stands the browser, as in the log: everyone with the token acts as this user.
+        """
+        named = request.headers.get(self._author_header, "") if self._author_header else ""
+        name = "".join(filter(str.isprintable, named)).strip()[:_LONGEST_AUTHOR]
+        return name or given[:_LONGEST_AUTHOR] or f"{user()}, browser {request.state.browser}"
 
     def acted(self, request: Request, action: str, **facts: Any) -> None:
         """Write the log line of an action: what was done, and which browser asked for it."""

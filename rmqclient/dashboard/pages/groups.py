@@ -119,7 +119,7 @@ def seek(request: Request, form: Form) -> Response:
     desk = desk_of(request)
     group, topic, to = request.path_params["group"], form.one("topic"), form.one("to")
     place, queue_id = position(to), _queue(form.one("queue"))
-    with desk.acting(request, "seek", group=group, topic=topic, to=to) as facts, desk.admin() as admin:
+    with desk.acting(request, "seek", group=group, topic=topic, to=to) as facts, desk.admin(request) as admin:
         moved = admin.seek(group, topic, place, queue_id=queue_id)
         facts["queues"] = len(moved)
     return _back(request, group, f"{len(moved)} queues of {topic} moved to {to}")
@@ -128,10 +128,10 @@ def seek(request: Request, form: Form) -> Response:
 def _set_paused(request: Request, form: Form, *, paused: bool) -> Response:
     desk = desk_of(request)
     group, topic = request.path_params["group"], form.one("topic") or None
-    reason, author = form.one("reason"), form.one("author") or None
+    reason, author = form.one("reason"), desk.author(request, form.one("author"))
     with (
         desk.acting(request, "pause" if paused else "resume", group=group, topic=topic) as facts,
-        desk.admin() as admin,
+        desk.admin(request) as admin,
     ):
         if paused:
             changed = admin.pause(group, topic, reason=reason, author=author)

@@ -51,7 +51,7 @@ def cancel(request: Request, form: Form) -> Response:
     desk = desk_of(request)
     message_id = form.one("id")
     with desk.acting(request, "cancel", message_id=message_id) as facts:
-        facts["cancelled"] = cancelled = waiting.cancel(desk.store(), message_id)
+        facts["cancelled"] = cancelled = waiting.cancel(desk.store(), message_id, author=desk.author(request))
     text = f"{message_id} was taken back" if cancelled else f"{message_id} does not wait any more"
     return _back(request, "schedules", text)
 
@@ -67,7 +67,7 @@ def decide(request: Request, form: Form) -> Response:
     if not found:
         return _back(request, "transactions", f"{message_id} is decided already")
     with desk.acting(request, what, message_id=message_id, group=found[0].group):
-        transactions.decide(desk.backend(), found[0], commit=what == "commit")
+        transactions.decide(desk.backend(), found[0], commit=what == "commit", author=desk.author(request))
     return _back(request, "transactions", f"{message_id}: {'committed' if what == 'commit' else 'rolled back'}")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rmqclient.duration import Duration, in_seconds
+from rmqclient import duration
+from rmqclient.duration import Duration, in_seconds, moment_in
 
 
 @pytest.mark.parametrize("duration", [1.5, timedelta(seconds=1, milliseconds=500)])
@@ -40,3 +42,13 @@ def test_another_type_is_refused(duration: Any) -> None:
 def test_a_duration_out_of_its_limits_is_refused(duration: Duration, most: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         in_seconds("pause", duration, most=most)
+
+
+def test_a_time_of_day_is_when_the_clock_of_this_host_last_showed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime.fromisoformat("2026-03-04T15:00").timestamp()
+    monkeypatch.setattr(duration, "time", SimpleNamespace(time=lambda: at))
+    assert moment_in("14:05") == round((at - 55 * 60) * 1000)
+    assert moment_in("9:05:30") == moment_in("2026-03-04T09:05:30")
+    assert moment_in("15:01") == moment_in("2026-03-03T15:01")
+    with pytest.raises(ValueError, match="not a time"):
+        moment_in("25:00")
