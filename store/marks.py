@@ -8,6 +8,10 @@ A line is written by one append, so lines of several processes do not mix. A pro
 line that is no JSON, which readers step over; the next one begins a new line. Lines are not flushed: a power cut can
 take the last ones.
 
+Invariant, checked by ``rmq store verify``:
+
+19. Each line is a mark, or the begin of one whose process was killed.
+
 A file that has become longer than :data:`MOST_BYTES` gets the name ``marks.old.jsonl``, in the place of the one
 before, and a new one begins. So the two have about twice that at most, and the last few thousand marks are there.
 
@@ -46,6 +50,7 @@ _MOST_WORDS = 500
 _RENAMING_S = 0.2
 _LONGEST_LINE = 16 << 10
 """Bytes: more than a mark has."""
+_BEGIN = b'{"at_ms":'
 _LATEST_MS = 253_370_764_800_000
 """The year 9999, with which the calendar ends."""
 
@@ -117,6 +122,21 @@ def marks_of(root: Path | str, since_ms: int = 0, kinds: Collection[str] = KINDS
     return [mark for mark in marks if mark.at_ms >= since_ms and mark.kind in kinds]
 
 
+def bad_lines(path: Path) -> Iterator[int]:
+    """Yield the bytes at which lines begin that are no marks, and that no killed process has left.
+
+    What was cut off, by a kill or a full disk, begins as a mark and does not end as one; a power cut leaves zeros.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as lines:
+        at, is_begin = 0, True
+        while line := lines.readline(_LONGEST_LINE):
+            text = line.strip(b"\0\n")
+            is_cut = text.startswith(_BEGIN[: len(text)]) and not text.endswith(b"}")
+            if text and is_begin and not is_cut and not _is_mark(text):
+                yield at
+            at, is_begin = at + len(line), line.endswith(b"\n")
+
+
 def user() -> str:
     """Return the name of the user of this process; its number if it has no name, as in many containers."""
     try:
@@ -130,6 +150,14 @@ def _read(path: Path) -> Iterator[Mark]:
         while line := lines.readline(_LONGEST_LINE):
             with suppress(ValueError, TypeError, RecursionError):
                 yield _mark(json.loads(line))
+
+
+def _is_mark(text: bytes) -> bool:
+    try:
+        _mark(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
 
 
 def _mark(fields: dict[str, Any]) -> Mark:

@@ -42,6 +42,10 @@ turns. A process that is killed before leaves a head that knows nothing of the n
 the next housekeeper writes others in their place, from the counters of that head on. What is damaged fails its CRC and
 is not there. Where neither head can be read, the next record begins an empty file.
 
+Invariant, checked by ``rmq store verify``:
+
+18. One of the two heads is whole, and so is each record that it counts, if its bytes were ever written.
+
 Counts are exact. Of a histogram, the count of a class is exact below 8, and rounded to three binary digits above.
 """
 
@@ -173,6 +177,14 @@ def sum_of(records: Iterable[Record]) -> dict[int, Row]:
     return total
 
 
+class Placed(NamedTuple):
+    """Where a record stands in its ring, in bytes from the begin of the ring."""
+
+    number: int
+    begin: int
+    end: int
+
+
 @dataclass(slots=True)
 class End:
     """Where a ring ends."""
@@ -279,8 +291,27 @@ class HistoryFile(Closing):
 
     def records(self, head: Head, level: int, first: int = 1) -> list[Record]:
         """Return the records of a ring that the head counts and that are there, from ``first`` on, by number."""
+        return [record for record, _ in self._found(head, level, first)]
+
+    def placed(self, head: Head, level: int) -> list[Placed]:
+        """Return where the records of a ring stand that the head counts and that are there, by number."""
+        return [
+            Placed(record.number, at, at + _RECORD.size + len(record.packed)) for record, at in self._found(head, level)
+        ]
+
+    def position(self, level: int, at: int) -> int:
+        """Return the byte of the file at which a byte of a ring stands."""
+        return _RINGS_AT[level] + at
+
+    def has_bytes(self, level: int, begin: int, end: int) -> bool:
+        """Tell whether other bytes than zeros stand in a ring between two bytes, over its end if need be."""
         content = os.pread(self._descriptor, layout.HISTORY_RINGS[level][1], _RINGS_AT[level])
-        found: dict[int, Record] = {}
+        return any(content[begin:end] if begin <= end else content[begin:] + content[:end])
+
+    def _found(self, head: Head, level: int, first: int = 1) -> list[tuple[Record, int]]:
+        """Return the records of a ring that the head counts and that are there, each with its place, by number."""
+        content = os.pread(self._descriptor, layout.HISTORY_RINGS[level][1], _RINGS_AT[level])
+        found: dict[int, tuple[Record, int]] = {}
         at = content.find(_RECORD_MAGIC)
         while at >= 0 and at + _RECORD.size <= len(content):
             _, size, number, began_ms, ended_ms, of_finer, to_finer, groups, crc = _RECORD.unpack_from(content, at)
@@ -288,7 +319,7 @@ class HistoryFile(Closing):
             if first <= number < head.rings[level].number and end <= len(content):
                 packed = content[at + _RECORD.size : end]
                 if zlib.crc32(content[at : at + _RECORD.size - 4] + packed) == crc:
-                    found[number] = Record(number, began_ms, ended_ms, of_finer, to_finer, groups, packed)
+                    found[number] = Record(number, began_ms, ended_ms, of_finer, to_finer, groups, packed), at
             at = content.find(_RECORD_MAGIC, at + 1)
         return [found[number] for number in sorted(found)]
 

@@ -2,7 +2,8 @@
 
 The checks of the log and the compacted files are here, those of consume queues in
 :mod:`rmqclient.store.inspect.queue_checks`, those of the index in :mod:`rmqclient.store.inspect.index_checks`, those of
-the runtime file in :mod:`rmqclient.store.inspect.runtime_checks`.
+the runtime file in :mod:`rmqclient.store.inspect.runtime_checks`, those of the history and the marks in
+:mod:`rmqclient.store.inspect.history_checks`.
 
 The kernel goes over what is right: records with their entries in one walk over the log, and index files. Only what it
 cannot say that of is looked at here, one by one, and gets its words.
@@ -47,6 +48,11 @@ Compacted files (:mod:`rmqclient.store.files.compacted_file`):
 15. Each entry points to a whole record of this queue with this queue offset.
 16. No key has two records.
 
+History (:mod:`rmqclient.store.history.rings`) and marks (:mod:`rmqclient.store.marks`):
+
+18. One of the two heads is whole, and so is each record that it counts, if its bytes were ever written.
+19. Each line is a mark, or the begin of one whose process was killed.
+
 Runtime file (:mod:`rmqclient.store.runtime.shared_state`):
 
 10. ``flushed_to <= published_to <= written_to`` whenever the append mutex is free and the stage is idle.
@@ -65,7 +71,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.inspect import compacted_checks, index_checks, queue_checks, runtime_checks
+from rmqclient.store.inspect import compacted_checks, history_checks, index_checks, queue_checks, runtime_checks
 from rmqclient.store.inspect.found import LOOKS, Found, Problem, look
 from rmqclient.store.inspect.reading import damaged_files, of_another_size, open_reader, set_bytes
 from rmqclient.store.layout import FOUND, IDLE
@@ -180,6 +186,8 @@ CHECKS: dict[int, Callable[[Found], Iterator[Problem]]] = {
     15: check_compacted_records,
     16: check_compacted_keys,
     17: runtime_checks.check_counters,
+    18: history_checks.check_history,
+    19: history_checks.check_marks,
 }
 """The check of each invariant; every problem it yields has that number."""
 

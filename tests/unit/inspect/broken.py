@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqclient.store import layout
+from rmqclient.store.history.rings import Head, HistoryFile, Record, Row
 from rmqclient.store.log.consume_queue import Entry
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
@@ -43,3 +44,15 @@ def flip_a_byte_of_a_body(root: Path) -> None:
     offset, record = records(root)[70]
     assert record.body
     write_log(root, offset + 88, bytes((record.body[0] ^ 1,)))
+
+
+def write_history(file: HistoryFile, count: int) -> Head:
+    """Write so many records of ten seconds into a history, and return the head that counts them."""
+    head = file.head() or Head(sequence=0, ended_ms=0, epoch=1)
+    for _ in range(count):
+        head.sequence += 1
+        number = head.rings[0].number
+        file.append(head, 0, Record.of(number, head.ended_ms, head.ended_ms + 10_000, {1: Row(handled=number)}))
+        head.ended_ms += 10_000
+        assert file.write_head(head)
+    return head

@@ -17,6 +17,7 @@ import pytest
 from rmqclient.store import layout
 from rmqclient.store.errors import ConfigMismatch, StoreUnusable
 from rmqclient.store.files.compacted_file import CompactedEntry, CompactedFile, CompactedWriter, path_of
+from rmqclient.store.history.rings import HistoryFile
 from rmqclient.store.inspect import verify
 from rmqclient.store.inspect.queue_checks import not_growing
 from rmqclient.store.inspect.reading import open_reader
@@ -25,6 +26,7 @@ from rmqclient.store.inspect.verify import CHECKS
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.log.index_file import paths
 from rmqclient.store.log.record import Record
+from rmqclient.store.marks import MARKS_FILE
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import shared_state
 from tests.support.oracle import reference
@@ -49,6 +51,7 @@ from tests.unit.inspect.broken import (
     pack,
     records,
     write_entry,
+    write_history,
     write_log,
 )
 
@@ -60,6 +63,8 @@ OWNERS = (
     "rmqclient.store.runtime.group_table",
     "rmqclient.store.runtime.shared_state",
     "rmqclient.store.waiting.timer_bits",
+    "rmqclient.store.history.rings",
+    "rmqclient.store.marks",
 )
 """Modules that state invariants, by number, in their docstrings."""
 
@@ -298,6 +303,25 @@ def compact_a_record_without_a_key(root: Path) -> None:
     write_compacted(root, with_key=False)
 
 
+def damage_a_record_of_the_history(root: Path) -> None:
+    with HistoryFile(root, writable=True) as file:
+        head = write_history(file, 3)
+        second = file.placed(head, 0)[1]
+        overwrite(root / layout.HISTORY_FILE, file.position(0, second.end - 3), b"\xff\xff")
+
+
+def damage_both_heads_of_the_history(root: Path) -> None:
+    with HistoryFile(root, writable=True) as file:
+        write_history(file, 3)
+    for turn in range(2):
+        overwrite(root / layout.HISTORY_FILE, turn * layout.HISTORY_HEAD_BYTES + layout.HISTORY_HEAD.size, b"\xff")
+
+
+def damage_a_line_of_the_marks(root: Path) -> None:
+    with (root / MARKS_FILE).open("ab") as marks:
+        marks.write(b'\n{"at_ms":1,"kind":7,"subject":"mail","author":"ada","words":"","pid":1}\n')
+
+
 @dataclass(frozen=True)
 class Break:
     """One way to break a store: the invariant that no longer holds, and others that cannot hold then."""
@@ -347,6 +371,9 @@ BREAKS = (
     Break(15, damage_a_record_of_a_compacted_file),
     Break(16, compact_a_record_without_a_key),
     Break(17, count_a_message_twice),
+    Break(18, damage_a_record_of_the_history),
+    Break(18, damage_both_heads_of_the_history),
+    Break(19, damage_a_line_of_the_marks),
 )
 
 
