@@ -96,6 +96,15 @@ def test_top_since_shows_the_period(root: Path) -> None:
     assert row["out_s"] == pytest.approx(40 / row["seconds"], abs=1e-4)
 
 
+def test_the_list_of_groups_shows_the_period_too(root: Path) -> None:
+    store = ("--store", str(root))
+    (row,) = orjson.loads(run("group", "ls", "--since", "1h", *store, "-o", "json").stdout)
+    (same,) = orjson.loads(run("top", "--since", "1h", *store, "-o", "json").stdout)
+    assert (row["group"], row["handled"]) == (same["group"], same["handled"])
+    assert run("group", "ls", "--since", "1h", *store).stdout.splitlines()[-1].startswith("billing ")
+    assert "billing" not in run("group", "ls", "--since", "1h", "--where", "handled > 1000", *store).stdout
+
+
 @pytest.mark.parametrize("sort", ["lag", "in_s", "out_s", "group"])
 def test_top_since_is_sorted_by_what_its_rows_are_called(root: Path, sort: str) -> None:
     (row,) = orjson.loads(run("top", "--since", "1h", "--sort", sort, "--store", str(root), "-o", "json").stdout)

@@ -16,7 +16,7 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import position, with_output, with_rows, with_store
+from rmqclient.workers.console.parameters import moment, position, with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.console.watching import with_watch
 
@@ -43,8 +43,17 @@ def group() -> None:
 @with_store
 @with_rows
 @with_watch
-def group_ls(root: Path | str, out: Output) -> None:
-    """All groups with their topics, members and lag."""
+@click.option("--since", type=moment, help="What each did since 2h ago, 14:05, or 2026-11-20T10:00Z, by the history.")
+def group_ls(root: Path | str, since: int | None, out: Output) -> None:
+    """All groups with their topics, members and lag; with --since, rates, waits and failures of that time."""
+    if since is not None:
+        from rmqclient.errors import NotOnCluster
+        from rmqclient.workers.commands.period import show_since
+
+        if not isinstance(root, Path):
+            raise NotOnCluster("the history is kept in the directory of a store: a cluster has none")
+        show_since(root, since, "group", "", out)
+        return
     with opened_admin(root) as admin:
         rows = [status.group_row(info) for info in admin.groups()]
     nothing = "no groups yet: a group is there when `rmq run`, or another consumer, has joined it"

@@ -39,7 +39,7 @@ def show_since(root: Path, since_ms: int, sort: str, wanted: str, out: Output) -
     except (QueueError, OSError) as error:
         raise StoreCannotBeOpened(str(error)) from error
     rows.sort(key=lambda row: (row["group"] if sort == "group" else -row[sort], row["group"]))
-    if out.is_for_people:
+    if out.is_for_people and out.where is None:
         click.echo("\n".join(_lines(root, since_ms, seconds, rows)))
     else:
         out.write(rows)
