@@ -36,6 +36,7 @@ from rmqclient.dashboard.pages import (
 )
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore
+from rmqclient.schedules.cron import Cron
 from rmqclient.store.observe.reading import Unreadable
 from rmqclient.store.threads.logs import Log
 
@@ -51,7 +52,7 @@ class Dashboard:
     the application around it decides who may see it; an application of several processes gives a token then, too,
     because the forms of one are posted to another. ``hosts`` are the names that clients may use, with or without a
     port. ``author_header`` is a header by which a proxy says who asks: that name stands in the store's marks. Without
-    it, the user of this process does.
+    it, the user of this process does. ``crons`` are the schedules of an application, :attr:`rmqclient.App.crons`.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class Dashboard:
         hosts: Collection[str] = LOOPBACK,
         allow_actions: bool = False,
         author_header: str | None = None,
+        crons: Collection[Cron] | None = None,
     ) -> None:
         if token is not None and len(token) < 16:
             raise ValueError(f"a token of {len(token)} characters can be guessed: give at least 16")
         self.token = token or secrets.token_urlsafe(32)
-        self.desk = Desk(place, allow_actions=allow_actions, author_header=author_header)
+        self.desk = Desk(place, allow_actions=allow_actions, author_header=author_header, crons=crons)
         self._inside = _pages(self.desk)
         self._gate = Gate(self._inside, token=self.token, guarded=guarded, hosts=hosts, locked=_locked)
         if token is None and not guarded:
@@ -93,6 +95,7 @@ def dashboard(
     hosts: Collection[str] = LOOPBACK,
     allow_actions: bool = False,
     author_header: str | None = None,
+    crons: Collection[Cron] | None = None,
 ) -> Dashboard:
     """Make a :class:`Dashboard` that is mounted into an application.
 
@@ -101,7 +104,13 @@ def dashboard(
         app.mount("/rmq", dashboard("./store", guarded=True, hosts=["shop.example"]))
     """
     return Dashboard(
-        place, token=token, guarded=guarded, hosts=hosts, allow_actions=allow_actions, author_header=author_header
+        place,
+        token=token,
+        guarded=guarded,
+        hosts=hosts,
+        allow_actions=allow_actions,
+        author_header=author_header,
+        crons=crons,
     )
 
 

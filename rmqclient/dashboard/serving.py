@@ -17,6 +17,7 @@ from rmqclient.dashboard.application import Dashboard
 from rmqclient.dashboard.gate import hosts_of
 from rmqclient.errors import CannotListen
 from rmqclient.opening import MessageStore
+from rmqclient.schedules.cron import Cron
 
 _ENDS_IN_S = 2
 
@@ -37,6 +38,8 @@ class Serving:
     allow_actions: bool = False
     author_header: str | None = None
     """By which a proxy says who asks."""
+    crons: Collection[Cron] | None = None
+    """The schedules to show."""
 
 
 def serve(store: MessageStore, serving: Serving, say: Callable[[str], None]) -> None:
@@ -52,6 +55,7 @@ def serve(store: MessageStore, serving: Serving, say: Callable[[str], None]) -> 
             hosts=hosts,
             allow_actions=serving.allow_actions,
             author_header=serving.author_header,
+            crons=serving.crons,
         )
         config = uvicorn.Config(
             app,

@@ -1,5 +1,6 @@
 """Schedules: messages that are sent at planned times, and delayed messages that wait for theirs.
 
-``cron`` has the schedules of an application and their times, ``cron_sender`` sends their messages, ``waiting`` lists
-and cancels delayed messages for the command line. Applications use :meth:`rmqclient.App.schedule`.
+``cron`` has the schedules of an application and their times, ``cron_sender`` sends their messages, ``standing`` says
+how a schedule stands, and ``waiting`` lists and cancels delayed messages by hand. Applications use
+:meth:`rmqclient.App.schedule`.
 """

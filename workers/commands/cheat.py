@@ -32,13 +32,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "dlq purge": ("rmq dlq purge billing --key 7 --dry-run", "rmq dlq purge billing --yes"),
     "dlq replay": ("rmq dlq replay billing --dry-run", "rmq dlq replay billing --topic orders --rate 100"),
     "dlq show": ("rmq dlq show billing 7F0000011A2B00000000000000000001",),
-    "events": ("rmq events --since 2h", "rmq events --kind pause --kind resume -o json"),
+    "events": ("rmq events --since 2h", "rmq events --since 14:05", "rmq events --kind pause --kind resume -o json"),
     "doctor": ("rmq doctor", "rmq doctor --bundle report.tar.gz"),
     "group assignment": ("rmq group assignment billing",),
     "group clone": ("rmq group clone billing billing-new --dry-run", "rmq group clone billing audit --topic orders"),
     "group info": ("rmq group info billing",),
     "group lag": ("rmq group lag billing", "rmq group lag billing -o jsonl > places"),
-    "group ls": ("rmq group ls", "rmq group ls -o json --query '[?lag > `1000`].group'"),
+    "group ls": ("rmq group ls", "rmq group ls --since 1h", "rmq group ls -o json --query '[?lag > `1000`].group'"),
     "group pause": ("rmq group pause billing", "rmq group pause billing orders --queue 2"),
     "group resume": ("rmq group resume billing",),
     "group rm": ("rmq group rm billing --dry-run", "rmq group rm billing --yes -o jsonl > places"),
@@ -101,7 +101,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "worker ls": ("rmq worker ls",),
     "worker restart": ("rmq worker restart 4711", "rmq worker restart --all"),
     "worker scale": ("rmq worker scale 8",),
-    "worker stack": ("rmq worker stack 4711",),
+    "worker stack": ("rmq worker stack 4711", "rmq worker stack 4711 --all"),
 }
 """By the words of a command."""
 

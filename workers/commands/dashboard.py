@@ -40,6 +40,7 @@ from rmqclient.workers.exit_codes import EXPLAINED
     metavar="NAME",
     help="Header by which your proxy says who asks, for `rmq events`.  [default: none]",
 )
+@click.option("--app", "target", metavar="MODULE:APP", help="Application whose schedules to show, as for `rmq run`.")
 @click.option("--allow-actions", is_flag=True, help="Let visitors pause, move, replay, purge and decide.")
 def dashboard(
     place: Path | str | None,
@@ -49,6 +50,7 @@ def dashboard(
     token_file: Path | None,
     allowed_hosts: tuple[str, ...],
     author_header: str | None,
+    target: str | None,
     allow_actions: bool,
 ) -> None:
     """Show STORE in a browser: what it does, what needs attention, its messages and dead letters.
@@ -66,6 +68,8 @@ def dashboard(
         from rmqclient.dashboard.serving import Serving, serve
     except (NotInstalled, ImportError) as error:
         raise click.ClickException(f"{one_line(error)} (pip install 'rmqclient[dashboard]')") from error
+    from rmqclient.workers.loading import load_app
+
     host, port = address(listen)
     token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
     if uds is None and token is None and not _is_loopback(host):
@@ -79,6 +83,7 @@ def dashboard(
         allowed_hosts=allowed_hosts,
         allow_actions=allow_actions,
         author_header=author_header,
+        crons=None if target is None else load_app(target).crons,
     )
     with opening(named, lambda: open_local_store(named, "what a dashboard shows", housekeeping=False)) as store:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from rmqclient.dashboard.looking.issues import Issues
 from rmqclient.dashboard.looking.past import Past
 from rmqclient.dashboard.looking.sample import Sampling
 from rmqclient.opening import MessageStore, open_backend, open_local_store
+from rmqclient.schedules.cron import Cron
 from rmqclient.store.marks import user
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.threads.logs import Log
@@ -33,12 +34,20 @@ class Desk:
     """The store, opened at the first request: an application may fork before that. Safe for threads.
 
     ``place`` is a directory, or an open store, which stays open. The housekeeper's role is left to other processes.
+    ``crons`` are the schedules of an application, None if none was named.
     """
 
     def __init__(
-        self, place: Path | str | MessageStore, *, allow_actions: bool, author_header: str | None = None
+        self,
+        place: Path | str | MessageStore,
+        *,
+        allow_actions: bool,
+        author_header: str | None = None,
+        crons: Collection[Cron] | None = None,
     ) -> None:
         self.allow_actions = allow_actions
+        self.crons = crons or ()
+        self.has_application = crons is not None
         self._author_header = author_header
         self.renderer = Renderer()
         self.live = Live(lambda: Sampling(self.store().root))
