@@ -45,7 +45,15 @@ PAGES = [
     "/messages?topic=orders",
     "/dead-letters?group=billing",
 ]
-PAGES += ["/workers", "/schedules", "/transactions", "/groups/billing/seek?topic=orders&to=earliest"]
+PAGES += [
+    "/workers",
+    "/schedules",
+    "/schedules?tab=retries",
+    "/schedules?tab=crons",
+    "/transactions",
+    "/events",
+    "/groups/billing/seek?topic=orders&to=earliest",
+]
 
 
 @pytest.fixture(scope="module")
@@ -116,28 +124,39 @@ def test_live_updates_pause_and_go_on(page: Page) -> None:
 def test_a_killed_worker_is_replaced_on_the_page(page: Page, shop: Shop) -> None:
     page.goto(f"{shop.base}/workers")
     expect(page.locator("tbody th")).to_have_count(4)
-    pid = int(page.locator("td.pid").first.inner_text())
+    pid = int(page.locator("tbody .pid").first.inner_text())
     os.kill(pid, signal.SIGKILL)
-    expect(page.locator("td.pid", has_text=re.compile(rf"^{pid}$"))).to_have_count(0)
+    expect(page.locator("tbody .pid", has_text=re.compile(rf"^{pid}$"))).to_have_count(0)
     expect(page.locator("tbody th")).to_have_count(4)
 
 
-def test_the_stacks_of_a_worker_are_shown_and_stay_while_its_numbers_move(page: Page, shop: Shop) -> None:
-    stacks = page.get_by_role("link", name="Show the stacks")
+def test_where_a_worker_stands_is_said_and_stays_while_its_numbers_move(page: Page, shop: Shop) -> None:
+    where = page.get_by_role("link", name="Where in the code?")
 
     def is_shown() -> bool:  # a worker that was killed a moment ago may still be in the list
         page.goto(f"{shop.base}/workers")
         page.get_by_role("link", name=re.compile("^worker-")).first.click()
         page.wait_for_load_state()
-        return stacks.count() > 0
+        return where.count() > 0
 
     eventually(is_shown, "the page of a worker that lives")
-    stacks.click()
-    expect(page.locator("pre.trace")).to_contain_text("most recent call first")
+    where.click()
+    said = page.locator(".notice.said")
+    expect(said).to_contain_text(re.compile(r"^worker-\d (stands in|runs) "))
+    before = said.inner_text()
     handled = page.locator(".strip div", has_text="Handled").locator("dd")
-    before = handled.inner_text()
-    expect(handled).not_to_have_text(before)
-    expect(page.locator("pre.trace")).to_contain_text("most recent call first")
+    expect(handled).not_to_have_text(handled.inner_text())
+    expect(said).to_have_text(before)
+    page.locator(".stack summary", has_text="other").click()
+    expect(page.locator(".stack h3").first).to_be_visible()
+
+
+def test_what_changed_at_a_time_of_day_is_meant_by_the_clock_of_the_browser(page: Page, shop: Shop) -> None:
+    page.goto(f"{shop.base}/events")
+    page.get_by_label("What changed at").fill("14:05")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator(".notice.said")).to_be_visible()
+    assert re.search(r"at=\d{4}-\d\d-\d\dT\d\d%3A05%3A00", page.url)
 
 
 def test_hostile_bodies_and_keys_stay_text(page: Page, shop: Shop) -> None:
