@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rmqclient.store import layout
 from rmqclient.store.history.rings import SPANS_MS, Head, HistoryFile, Record, Row, sum_of
-from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.observe.observation import FOR_GOOD
 
 _BOUNDS_S = tuple(bound / 1000 for bound in layout.HANDLING_BOUNDS_MS)

@@ -26,8 +26,8 @@ from typing import Any
 
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreUnusable
-from rmqclient.store.inspect.reading import settings_of
 from rmqclient.store.log import commit_log
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.settings import config_file, document
 
 _LIKE_A_BROKERS = {"perm": 7, "readQueueNums": 1}

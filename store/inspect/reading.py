@@ -23,24 +23,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqclient.store import layout
-from rmqclient.store.config import StoreConfig
-from rmqclient.store.errors import StoreCorrupt, StoreUnusable
+from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.kernel._kernel import Matcher
 from rmqclient.store.layout import FOUND
-from rmqclient.store.log import commit_log, index_file
+from rmqclient.store.log import commit_log
 from rmqclient.store.log.commit_log import LogReader, describe
 from rmqclient.store.log.consume_queue import ConsumeQueue, ConsumeQueues, Entry
 from rmqclient.store.log.dispatch import has_entry
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.log.record import Blank, Corrupt, End, Outcome, Record
-from rmqclient.store.log.shape import check_sizes, odd_files_of, usual_sizes
+from rmqclient.store.log.shape import odd_files_of
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.recovery.log_scan import Quarantined
 from rmqclient.store.recovery.recovery import believable
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings import checkpoint, store_settings
+from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.store_settings import StoreSettings
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
@@ -269,21 +269,6 @@ def open_reader(root: Path) -> StoreReader:
     return StoreReader(root, settings_of(root), _shared_state(root))
 
 
-def settings_of(root: Path) -> StoreSettings:
-    """Return the fixed settings of a store: from ``store.json``, or from the file sizes of a store that a broker made.
-
-    Raises StoreUnusable if there is none, ConfigMismatch for one of another version.
-    """
-    if not root.is_dir():
-        raise StoreUnusable(f"{root} is not a directory: give the directory of a store")
-    recorded = store_settings.read_store_settings(root)
-    if recorded is None and not (root / commit_log.DIRECTORY).is_dir():
-        raise StoreUnusable(f"{root} holds no store: neither {store_settings.STORE_SETTINGS_FILE} nor a commit log")
-    settings = recorded or _sizes_of_files(root)
-    check_sizes(root, settings.commit_log_file_bytes, settings.consume_queue_file_entries)
-    return settings
-
-
 # --- files that may be missing or damaged ---------------------------------------------------------
 
 
@@ -380,20 +365,6 @@ def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
 def _count(log: Log, queue: MessageQueue, numbers: range) -> None:
     seen = log.numbers.get(queue, numbers)
     log.numbers[queue] = range(min(seen.start, numbers.start), max(seen.stop, numbers.stop))
-
-
-def _sizes_of_files(root: Path) -> StoreSettings:
-    """Return the fixed settings of a store without ``store.json``, from the sizes of its files."""
-    usual = StoreConfig()
-    log_bytes, queue_bytes = usual_sizes(root)
-    entries = queue_bytes // _ENTRY.size
-    indexes = index_file.paths(root)
-    index = index_file.sizes_in(indexes[0]) if indexes else None
-    return StoreSettings(
-        log_bytes or usual.commit_log_file_bytes,
-        entries or usual.consume_queue_file_entries,
-        *(index or (usual.index_slots, usual.index_entries)),
-    )
 
 
 def _shared_state(root: Path) -> SharedState | None:

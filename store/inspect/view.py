@@ -15,12 +15,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from rmqclient.store import layout
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
-from rmqclient.store.inspect.reading import open_reader, settings_of
+from rmqclient.store.inspect.reading import open_reader
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues, Entry
 from rmqclient.store.log.inner_batch import stated_messages
 from rmqclient.store.log.record import Record, decode
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.message_queue import MessageQueue
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY

@@ -10,7 +10,7 @@ from typing import Final
 from rmqclient.store import clock, layout
 from rmqclient.store.closing import Closing
 from rmqclient.store.errors import StoreUnusable
-from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.observe.observation import Observation
 from rmqclient.store.observe.reading import Reading, Unreadable
 

@@ -96,7 +96,7 @@ def test_a_store_that_is_consumed_without_a_supervisor_misses_no_worker(store: P
     with open_store(store, SMALL), visitor(store) as browser:
         needs = text_of(browser.get("/").text.partition('class="needs"')[2].partition("</ul>")[0])
     assert "workers are ready" not in needs
-    assert "billing: no members" in needs
+    assert "billing No members" in needs
 
 
 def test_where_a_worker_hangs_is_said_with_its_message_and_the_line_of_its_code(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from rmqclient.store.append import staged
 from rmqclient.store.errors import store_errors
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import open_for_owner
-from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.settings.topic_table import not_writable
 
 DIRECTORY = Path("spark", ".staging")

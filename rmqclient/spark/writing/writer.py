@@ -32,7 +32,7 @@ from rmqclient.spark.writing.write_columns import check_columns
 from rmqclient.spark.writing.write_options import parse
 from rmqclient.store import open_store
 from rmqclient.store.errors import StoreUnusable
-from rmqclient.store.inspect.reading import settings_of
+from rmqclient.store.log.sizes import settings_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
