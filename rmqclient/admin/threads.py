@@ -17,14 +17,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import rmqclient
+from rmqclient.failures import frames
 from rmqclient.health.words import age
 from rmqclient.store import boottime, clock
 from rmqclient.store.observe.observation import Call
 
-_PACKAGE = f"{Path(rmqclient.__file__).parent}/"
 _RUNNER = ("/rmqclient/delivery/runner.py", "run")
-_LIBRARY = re.compile(r"/(?:lib(?:64)?/python\d[^/]*|site-packages|dist-packages)/|^<")
 _THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+).*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _STARTED = 19
@@ -116,8 +114,8 @@ def began_s(pid: int) -> float:
 
 
 def _frame(path: str, line: str, function: str) -> Frame:
-    is_own = not path.startswith(_PACKAGE) and _LIBRARY.search(path) is None
-    return Frame(path, int(line) if line.isdecimal() else 0, function, is_own)
+    number = int(line) if line.isdecimal() else 0
+    return Frame(path, number, function, frames.Frame(path, number, function, "").is_own)
 
 
 def _calls_handler(frame: Frame) -> bool:

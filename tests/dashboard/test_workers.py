@@ -114,7 +114,7 @@ def test_where_a_worker_hangs_is_said_with_its_message_and_the_line_of_its_code(
 
             # The handler's thread is first: the code of the application with its lines, all else folded
             stack = shown.partition('class="card stack"')[2]
-            assert "threading.Event().wait()" in text_of(stack.partition('class="frames"')[2].partition("</ol>")[0])
+            assert "threading.Event().wait()" in text_of(stack.partition('class="call-stack"')[2].partition("</ol>")[0])
             assert "worker.py" not in stack.partition("<details")[0]
             assert re.search(r"\d+ others", text_of(shown))
             assert "ready" in text_of(browser.get("/workers").text) or "running" in text_of(
