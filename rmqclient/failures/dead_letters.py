@@ -47,6 +47,7 @@ from rmqclient.store import RESERVED_PROPERTIES, MessageQueue, MessageStore, clo
 from rmqclient.store.errors import InvalidName, MessageRejected, StoreBusy, TopicNotWritable, UnknownTopic
 from rmqclient.store.files.mapped_file import make_directory
 from rmqclient.store.files.sharing import OWN_FILE, share_file
+from rmqclient.store.observe.summary import Group
 
 Done = Literal["replayed", "purged"]
 
@@ -304,7 +305,12 @@ def again(backend: Backend, message: ReceivedMessage, group: str | None) -> tupl
 def is_reached_alone(backend: Backend, group: str) -> bool:
     """Tell whether a group takes what is sent to its retry topic: one that is known, and is no broadcast group."""
     found = backend.groups.find(group)
-    names = [*(each.group for each in found.queues), *(each.group for each in found.consumers)] if found else []
+    return found is not None and takes_retries(found)
+
+
+def takes_retries(group: Group) -> bool:
+    """Tell whether a group takes what is sent to its retry topic: one that consumes or consumed, not by broadcast."""
+    names = [*(each.group for each in group.queues), *(each.group for each in group.consumers)]
     return bool(names) and all(group_and_member(name)[1] is None for name in names)
 
 

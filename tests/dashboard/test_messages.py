@@ -59,6 +59,10 @@ def standings(backend: Backend, sent: SendResult) -> set[str]:
     return {lane.answer.standing for lane in lanes(backend, sent).values()}
 
 
+def kinds_of(backend: Backend, sent: SendResult, group: str) -> list[str]:
+    return [bar.kind for bar in lanes(backend, sent)[group].bars]
+
+
 def place_of(sent: SendResult) -> str:
     return f"/messages/{sent.queue.topic}/{sent.queue.queue_id}/{sent.queue_offset}"
 
@@ -88,6 +92,9 @@ def test_the_pause_of_a_retry_and_the_time_of_each_call_are_bars_of_their_group(
     with handling(store, app, TRACED) as producer:
         sent = producer.send(Message("orders", b"one"))
         eventually(lambda: standings(backend, sent) == {"finished", "given up"}, "the end in both groups")
+        # What the trace says comes a moment later.
+        eventually(lambda: kinds_of(backend, sent, "billing").count("runs") == 2, "two calls of billing in the trace")
+        eventually(lambda: "runs" in kinds_of(backend, sent, "ledger"), "the call of ledger in the trace")
 
     # Then the lanes tell what took how long, and the sentences say why
     found = lanes(backend, sent)

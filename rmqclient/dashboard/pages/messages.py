@@ -62,7 +62,8 @@ def show_one(request: Request) -> Response:
     except (MessageExpired, StoreCorrupt) as error:
         return desk.page(request, "messages/gone.html", status=404, text=str(error), **facts)
     life = _life(backend, message)
-    answers = [] if isinstance(life, str) else answers_of(life, backend.groups.all())
+    groups = backend.groups.all()
+    answers = [] if isinstance(life, str) else answers_of(life, groups)
     return desk.page(
         request,
         "messages/one.html",
@@ -71,7 +72,7 @@ def show_one(request: Request) -> Response:
         body=body_of(message),
         life=life,
         fall=None if isinstance(life, str) else waterfall_of(life, answers, int(time.time() * 1000)),
-        alone={each.group for each in answers if dead_letters.is_reached_alone(backend, each.group)},
+        alone={each.group for each in groups if dead_letters.takes_retries(each)},
         runs_of=runs_of,
         tones=_TONES,
         done=asked(request, "done"),

@@ -130,9 +130,10 @@ def _next(query: Query, wanted: Search, found: Found) -> dict[str, str]:
 def _answers(backend: Backend, found: Found, query: Query) -> list[tuple[ReceivedMessage, list[Answer] | str]]:
     """Return how the groups stand with the first messages, or why that cannot be read."""
     answered: list[tuple[ReceivedMessage, list[Answer] | str]] = []
+    groups = backend.groups.all()
     for message in found.messages[:_ANSWERED]:
         try:
-            answers = answers_of(life_of(backend, message), backend.groups.all())
+            answers = answers_of(life_of(backend, message), groups)
             wanted = query.chips.get("group", "")
             answered.append((message, [each for each in answers if wanted in ("", each.group)]))
         except (StoreBusy, StoreFull) as error:
