@@ -28,7 +28,7 @@ class Limits(NamedTuple):
     """Dead letters of a group that wait."""
     dlq_crit: int | None = None
     dlq_age_warn_s: float = 172_800.0
-    """Age of the oldest dead letter: it goes with its log file, usually after three days."""
+    """Age of the oldest dead letter: it goes with its log file, by the retention of the store."""
     disk_warn: float = 0.75
     """Part of the file system in use: from 75 % on, old files are removed at any hour."""
     disk_crit: float = 0.85
