@@ -27,6 +27,7 @@ from types import MappingProxyType
 from rmqclient.allocation.configured import configured
 from rmqclient.allocation.consistent_hash import hashed
 from rmqclient.allocation.machine_room import machine_room
+from rmqclient.allocation.named import WITHOUT_SETTINGS, check_name
 from rmqclient.allocation.nearby import nearby
 from rmqclient.allocation.sticky import sticky
 from rmqclient.allocation.strategy import (
@@ -46,6 +47,7 @@ __all__ = [
     "Strategy",
     "allocate",
     "averaged",
+    "check_name",
     "circle",
     "configured",
     "hashed",
@@ -55,20 +57,6 @@ __all__ = [
     "sticky",
     "unallocated",
 ]
-
-WITHOUT_SETTINGS: Mapping[str, Strategy] = MappingProxyType(
-    {"averaged": averaged, "circle": circle, "hash": hashed(), "sticky": sticky({})}
-)
-"""The strategies that a handler gives by name."""
-
-WITH_SETTINGS = MappingProxyType(
-    {
-        "config": "configured({member: queues})",
-        "machine_room": "machine_room(rooms)",
-        "machine_room_nearby": "nearby(room_of, inner)",
-    }
-)
-"""The strategies that a handler gives as an object, and how one is written."""
 
 
 def allocate(
@@ -98,15 +86,6 @@ def allocate(
         return _checked(strategy, sorted_members, sorted_queues)
     chosen = sticky(current) if strategy == "sticky" else WITHOUT_SETTINGS[strategy]
     return chosen(sorted_members, sorted_queues)
-
-
-def check_name(strategy: str) -> None:
-    """Raise ValueError if a handler cannot give a strategy by this name."""
-    if strategy in WITH_SETTINGS:
-        raise ValueError(f"allocation {strategy!r} needs settings: give {WITH_SETTINGS[strategy]}")
-    if strategy not in WITHOUT_SETTINGS:
-        known = ", ".join(map(repr, sorted({*WITHOUT_SETTINGS, *WITH_SETTINGS})))
-        raise ValueError(f"no allocation strategy {strategy!r}: choose one of {known}")
 
 
 def unallocated(allocation: Allocation, queues: Sequence[MessageQueue]) -> list[MessageQueue]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmqclient.allocation.consistent_hash import hashed
-from rmqclient.allocation.strategy import Allocation, Strategy, averaged, circle
+from rmqclient.allocation.named import PURE
+from rmqclient.allocation.strategy import Allocation, Strategy
 from rmqclient.message import MessageQueue
 from rmqclient.names import function_name
-
-_INNER: dict[str, Strategy] = {"averaged": averaged, "circle": circle, "hash": hashed()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,8 @@ class nearby:  # noqa: N801 - written as a function: allocation=nearby(room_of)
     inner: str | Strategy = "averaged"
 
     def __post_init__(self) -> None:
-        if isinstance(self.inner, str) and self.inner not in _INNER:
-            raise ValueError(f"inner={self.inner!r}: give a function, or one of {', '.join(_INNER)}")
+        if isinstance(self.inner, str) and self.inner not in PURE:
+            raise ValueError(f"inner={self.inner!r}: give a function, or one of {', '.join(PURE)}")
 
     @property
     def name(self) -> str:
@@ -40,7 +38,7 @@ class nearby:  # noqa: N801 - written as a function: allocation=nearby(room_of)
 
     def __call__(self, members: Sequence[str], queues: Sequence[MessageQueue]) -> Allocation:
         """Return the queues of each member."""
-        inner = _INNER[self.inner] if isinstance(self.inner, str) else self.inner
+        inner = PURE[self.inner] if isinstance(self.inner, str) else self.inner
         members_in, queues_in = self._by_room(members), self._by_room(queues)
         allocation: Allocation = {member: [] for member in members}
         # The rooms with members first: a member's own room comes before shared rooms.

@@ -19,7 +19,7 @@ from rmqclient.spark.reading.batch_reader import BatchReader, Present, present
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.reading.stream_reader import StreamReader
 from rmqclient.spark.scan import read_options
-from rmqclient.spark.scan.columns import HEADERS, PLACE, check_schema, schema_of, schema_with
+from rmqclient.spark.scan.columns import COMPUTED_METADATA, HEADERS, check_schema, schema_of, schema_with
 from rmqclient.spark.writing.write_options import is_for_cluster
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 
@@ -41,7 +41,7 @@ class RmqDataSource(DataSource):
         if names := read_options.only_columns(self.options):
             return schema_with(names)
         properties, metadata, headers = read_options.more_columns(self.options)
-        more = (*(PLACE if metadata else ()), *(HEADERS if headers else ()))
+        more = (*(COMPUTED_METADATA if metadata else ()), *(HEADERS if headers else ()))
         return schema_with([*schema_of(properties=properties, metadata=metadata).names, *more])
 
     def reader(self, schema: StructType) -> DataSourceReader:

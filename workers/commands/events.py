@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rmqclient.workers.console.layout import local_second
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
 from rmqclient.workers.console.parameters import moment, with_rows, with_store
@@ -49,9 +49,8 @@ def events(since: int, kinds: tuple[str, ...], root: Path | str, out: Output) ->
 
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
-    at = datetime.datetime.fromtimestamp(row["at_ms"] / 1000).astimezone()
     return {
-        "at": f"{at:%Y-%m-%d %H:%M:%S}",
+        "at": local_second(row["at_ms"]),
         "event": row["kind"],
         "subject": row["subject"],
         "by": row["author"] or "-",

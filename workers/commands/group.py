@@ -295,7 +295,7 @@ def _set_paused(
 
 def _row(assigned: MemberAssignment) -> dict[str, Any]:
     age_ms = assigned.heartbeat_age_ms
-    return {**status.row_of(assigned), "heartbeat_age_ms": None if age_ms is None else round(age_ms, 1)}
+    return {**status.row_of(assigned), "heartbeat_age_ms": status.rounded(age_ms, 1)}
 
 
 def _line(assigned: MemberAssignment, everybody: Sequence[MemberAssignment]) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqclient.workers.console import terminal
-from rmqclient.workers.console.layout import shortened, width_of
+from rmqclient.workers.console.layout import local_second, shortened, width_of
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
+from rmqclient.workers.console.status import rounded
 
 if TYPE_CHECKING:
     from rmqclient.metrics import Figures
@@ -56,25 +57,21 @@ def _row(each: Figures) -> dict[str, Any]:
         "dead_lettered": each.row.dead_lettered,
         "skipped": each.row.skipped,
         "lost": each.row.lost,
-        "in_s": _rounded(each.published_per_s),
-        "out_s": _rounded(each.finished_per_s),
-        "failed_ratio": _rounded(each.failed_ratio),
-        "wait_p50_s": _rounded(each.waited_s(0.5)),
-        "wait_p95_s": _rounded(each.waited_s(0.95)),
-        "run_p95_s": _rounded(each.ran_s(0.95)),
+        "in_s": rounded(each.published_per_s, 4),
+        "out_s": rounded(each.finished_per_s, 4),
+        "failed_ratio": rounded(each.failed_ratio, 4),
+        "wait_p50_s": rounded(each.waited_s(0.5), 4),
+        "wait_p95_s": rounded(each.waited_s(0.95), 4),
+        "run_p95_s": rounded(each.ran_s(0.95), 4),
         "lag": each.lag,
         "most_lag": each.row.lag,
-        "drained_in_s": _rounded(each.drained_in_s),
+        "drained_in_s": rounded(each.drained_in_s, 4),
     }
-
-
-def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 4)
 
 
 def _lines(root: Path, since_ms: int, known_s: float, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     columns = terminal.columns()
-    known = f"  since {_local(since_ms)}, of which the history knows {_time(known_s)}"
+    known = f"  since {local_second(since_ms)}, of which the history knows {_time(known_s)}"
     name = str(root) if columns is None else shortened(str(root), max(_LEAST, columns - len(known)))
     yield name + known
     yield ""
@@ -118,7 +115,3 @@ def _time(seconds: float | None) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:.0f} ms"
     return f"{seconds:.1f} s" if seconds < 10 else words.age(seconds)
-
-
-def _local(at_ms: int) -> str:
-    return f"{datetime.datetime.fromtimestamp(at_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import importlib
 import importlib.util
 import re
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rmqclient.place import located, shown
+from rmqclient.workers.console.layout import local_time
 from rmqclient.workers.console.opening import one_line
 from rmqclient.workers.console.parameters import DIRECTORY, duration, moment, name_and_value, with_output, with_store
 from rmqclient.workers.console.tree import Noun
@@ -423,5 +423,4 @@ def _readable(data: Any) -> Any:
 def _readable_item(name: str, value: Any) -> tuple[str, Any]:
     if name not in _TIMES:
         return name, _readable(value)
-    moment_ = datetime.datetime.fromtimestamp(value / 1000, datetime.UTC).astimezone()
-    return name.removesuffix("_ms"), moment_.isoformat(" ", "milliseconds")
+    return name.removesuffix("_ms"), local_time(value)

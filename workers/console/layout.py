@@ -96,8 +96,16 @@ def label(name: str) -> str:
 
 def local_time(milliseconds: int) -> str:
     """Return a time in ms since 1970 as a person of this time zone reads it."""
-    stored = datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
-    return stored.isoformat(" ", "milliseconds")
+    return _local(milliseconds).isoformat(" ", "milliseconds")
+
+
+def local_second(milliseconds: int) -> str:
+    """Return the same to the second, and without the time zone."""
+    return f"{_local(milliseconds):%Y-%m-%d %H:%M:%S}"
+
+
+def _local(milliseconds: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).astimezone()
 
 
 def _column(name: str, values: list[Any]) -> _Column:

@@ -127,8 +127,8 @@ def worker_row(status: WorkerStatus) -> Row:
         "pid": status.pid,
         "supervisor_pid": status.supervisor_pid,
         "state": status.state.name.lower(),
-        "beat_age_ms": _rounded(status.beat_age_ms),
-        "message_age_ms": _rounded(status.message_age_ms),
+        "beat_age_ms": rounded(status.beat_age_ms, 1),
+        "message_age_ms": rounded(status.message_age_ms, 1),
         "in_flight": status.in_flight,
         "handled": status.handled,
         "failed": status.failed,
@@ -249,5 +249,6 @@ def _shown_body(message: ReceivedMessage) -> str:
     return printable(body if error is None else f"<{error}>".encode())
 
 
-def _rounded(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else round(milliseconds, 1)
+def rounded(number: float | None, digits: int) -> float | None:
+    """Return a number with so many digits behind the point; None is not known."""
+    return None if number is None else round(number, digits)

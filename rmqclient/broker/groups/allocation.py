@@ -57,7 +57,7 @@ class Allocations:
         return known
 
     def _computed(self, group: str, topic: str) -> Shares:
-        from rmqclient.allocation import WITHOUT_SETTINGS  # noqa: PLC0415 - no server needs it without members
+        from rmqclient.allocation.named import PURE  # noqa: PLC0415 - no server needs it without members
 
         counted = self._seats.counted(group, topic)
         remote = _owners("averaged", tuple(self._ids(group)), tuple(self._read_queues(topic)))
@@ -65,7 +65,7 @@ class Allocations:
         if not local:
             return Shares(remote, {})
         strategy = allocation_of(next(iter(local.values())).subscription)
-        if strategy not in WITHOUT_SETTINGS or strategy == "sticky":
+        if strategy not in PURE:
             strategy = "averaged"  # with other strategies the leases decide
         owners = _owners(strategy, tuple(seat.client_id for seat in counted), tuple(self._queues(topic)))
         return Shares(remote, {queue: local[client] for queue, client in owners.items() if client in local})

@@ -82,7 +82,7 @@ METADATA: dict[str, DataType] = {
 }
 """With ``includeMetadata``."""
 
-PLACE: dict[str, DataType] = {"index": IntegerType()}
+COMPUTED_METADATA: dict[str, DataType] = {"index": IntegerType()}
 """With ``includeMetadata``, too: computed."""
 
 HEADERS: dict[str, DataType] = {
@@ -98,7 +98,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 }
 """The columns of records that the computed ones need: see :mod:`rmqclient.spark.scan.derived`."""
 
-_ALL = USUAL | PROPERTIES | METADATA | PLACE | HEADERS
+_ALL = USUAL | PROPERTIES | METADATA | COMPUTED_METADATA | HEADERS
 _IN_ANY_CASE = {name.lower(): name for name in _ALL}
 
 IN_ENTRIES = frozenset({"topic", "partition", "offset", "size", "commit_log_offset", "broker_name"})
