@@ -156,7 +156,7 @@ class _Groups(_Part):
         return next((each for each in self.all() if each.group == group), None)
 
     def members(self, group: str | None = None) -> list[MemberInfo]:
-        members = self._store.members().all()
+        members = self._store.members().roll.all()
         consumers = [member for member in members if member.topic != HALF_TOPIC]  # the others are producers
         return [member for member in consumers if group in (None, group_and_member(member.group)[0])]
 
@@ -173,7 +173,7 @@ class _Groups(_Part):
         store.life.check_primary()
         slot = store.groups.find_or_add(group, store.topics.slot(queue), queue_offset)
         with slot.locked(store.config.lock_timeout_ms):
-            owner = store.members().owner(slot)
+            owner = store.members().roll.owner(slot)
             if owner is not None:
                 raise QueueOwned(
                     f"group {group!r}: queue {queue.queue_id} of {queue.topic!r} is owned by member "
@@ -186,7 +186,7 @@ class _Groups(_Part):
         store = self._usable()
         store.life.check_primary()
         topics = {queue.topic for queue in offsets}
-        if any(each.group == group and each.topic in topics for each in store.members().all()):
+        if any(each.group == group and each.topic in topics for each in store.members().roll.all()):
             return False  # that member was first: what has come since then belongs to the group
         begun = store.groups.begin(group, {store.topics.slot(queue): offset for queue, offset in offsets.items()})
         if begun:

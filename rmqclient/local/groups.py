@@ -74,7 +74,7 @@ class LocalMembership:
         Raises StoreFenced when another store took the place of this one.
         """
         self._store.life.check_primary()
-        return self._table.counted(self.group, self.topic, self._lease_ms)
+        return self._table.roll.counted(self.group, self.topic, self._lease_ms)
 
     def owners(self, queues: Sequence[MessageQueue]) -> tuple[tuple[int, int], ...]:
         """Return the key of each queue's owner, by one read of shared memory."""
@@ -105,7 +105,7 @@ class LocalMembership:
 
     def strained(self) -> Strained:
         """Return which of the :meth:`counted` members are busy, and which help them."""
-        return self._table.strained(self.group, self.topic, self._lease_ms)
+        return self._table.roll.strained(self.group, self.topic, self._lease_ms)
 
     def show_kept(self, *, busy: bool) -> None:
         """Show that long calls keep all threads; ``busy`` if other members are to have the queues."""
@@ -117,11 +117,11 @@ class LocalMembership:
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
-        self._member.tell(cast("Iterable[MemberInfo]", seats))
+        self._table.wake(cast("Iterable[MemberInfo]", seats))
 
     def topics_of_others(self) -> set[str]:
         """Return the topics that other members of the group take."""
-        members = self._store.members().all()  # by a table of its own, because any thread may ask
+        members = self._store.members().roll.all()  # by a table of its own, because any thread may ask
         return {each.topic for each in members if each.group == self.group and each.client_id != self.client_id}
 
     def claim(self, count: int) -> list[Running]:

@@ -153,7 +153,7 @@ class _Checker:
     def _is_mine(self, half_offset: int) -> bool:
         members = sorted(
             (each.client_id, each.slot)
-            for each in self._table.all()
+            for each in self._table.roll.all()
             if (each.group, each.topic) == (self._group, HALF_TOPIC) and (each.heartbeat_age_ms or 0) < _SILENT_MS
         )
         mine = (self._member.client_id, self._member.slot)

@@ -329,7 +329,7 @@ class Kit(Closing):
 
     def _is_asking(self) -> bool:
         """Tell whether a producer that is open is asked about a transaction."""
-        open_groups = {each.group for each in self._store.members().all() if each.topic == HALF_TOPIC}
+        open_groups = {each.group for each in self._store.members().roll.all() if each.topic == HALF_TOPIC}
         pending = self._store.transactions.pending() if open_groups else []
         return any(checks_of(each) > 0 and group_of(each) in open_groups for each in pending)
 

@@ -63,7 +63,7 @@ class LocalMembers:
     def producers(self) -> dict[str, list[str]]:
         """Return the client ids of local producers of transactions by group; no other producer has a seat."""
         found: dict[str, list[str]] = {}
-        for member in self._store.members().all():
+        for member in self._store.members().roll.all():
             if member.topic == HALF_TOPIC:
                 found.setdefault(member.group, []).append(member.client_id)
         return found

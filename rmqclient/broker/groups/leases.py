@@ -198,7 +198,7 @@ class Leases:
             self._seats.release(lease.grant)
         local = self._transfers.allocations.of(key[0], lease.queue.topic).local.get(lease.queue)
         if local is not None:
-            self._seats.table.tell((local,))
+            self._seats.table.wake((local,))
         self._transfers.tell_waiting(key)
 
     def _lose(self, key: Key, lease: Lease) -> None:

@@ -117,7 +117,7 @@ class Seats:
         text, name = text_of(subscription), _name(consumer, subscription.topic)
         group, topic, _ = name
         with self._lock:
-            seats = self.table.counted(group, topic, LEASE_MS)
+            seats = self.table.roll.counted(group, topic, LEASE_MS)
             if not all(self.is_ours(seat) or agree(seat.subscription, text) for seat in seats):
                 return False
             self._join_anew([seat for seat in seats if not agree(seat.subscription, text)], text)
@@ -176,12 +176,12 @@ class Seats:
     def has_owner(self, slot: GroupQueueSlot) -> bool:
         """Return whether a queue has an owner, in this process or another."""
         with self._lock:
-            return self.table.owner(slot) is not None
+            return self.table.roll.owner(slot) is not None
 
     def counted(self, group: str, topic: str) -> tuple[MemberInfo, ...]:
         """Return the members among which local members allocate a topic's queues."""
         with self._lock:
-            return self.table.counted(stored_group(group), topic, LEASE_MS)
+            return self.table.roll.counted(stored_group(group), topic, LEASE_MS)
 
     def local_ids(self, group: str) -> set[str]:
         """Return the client ids of the local members of a group, for any topic. The result may be 50 ms old."""
@@ -189,7 +189,7 @@ class Seats:
             if time.monotonic() > self._listed_at + _LIST_S:
                 self._listed_at = time.monotonic()
                 self._local_ids = {}
-                for seat in self.table.everybody(LEASE_MS):
+                for seat in self.table.roll.everybody(LEASE_MS):
                     if seat.topic != HALF_TOPIC and not self.is_ours(seat):
                         self._local_ids.setdefault(seat.group, set()).add(seat.client_id)
             return self._local_ids.get(stored_group(group), set())

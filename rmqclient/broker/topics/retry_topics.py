@@ -51,7 +51,7 @@ class RetryTopics:
             return self._configs
 
     def _names(self) -> list[str]:
-        members = {member.group for member in self._members.all() if member.topic != HALF_TOPIC}
+        members = {member.group for member in self._members.roll.all() if member.topic != HALF_TOPIC}
         known = members | {slot.group for slot in self._store.groups}
         groups = {group_and_member(each)[0] for each in known} - _OWN
         return [name for name in map(retry_topic, sorted(groups)) if is_name(name)]

@@ -105,7 +105,7 @@ def locks(caller: Caller, client_id: str) -> bool:
 
 
 def seats_and_offsets(store: MessageStore) -> tuple[list[str], list[str]]:
-    seats = [seat.client_id for seat in store.members().everybody(10_000)]
+    seats = [seat.client_id for seat in store.members().roll.everybody(10_000)]
     return seats, [slot.group for slot in store.groups]
 
 

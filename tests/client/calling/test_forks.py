@@ -112,4 +112,4 @@ def test_a_child_of_the_program_that_leaves_the_block_takes_nothing_from_its_par
 def places(root: Path) -> list[tuple[int, int, str]]:
     """Return the places that members have in groups."""
     with open_store(root, housekeeping=False) as store:
-        return [(each.slot, each.incarnation, each.group) for each in store.members().all()]
+        return [(each.slot, each.incarnation, each.group) for each in store.members().roll.all()]

@@ -75,7 +75,7 @@ def test_a_consumer_opens_the_directory_that_it_is_given_and_leaves_it_at_the_en
     consumer.close()
     with open_store(root) as store:
         assert is_finished(store)
-        assert store.members().all() == []
+        assert store.members().roll.all() == []
 
 
 def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(

@@ -210,7 +210,7 @@ def test_a_queue_whose_order_is_kept_is_not_handed_over_while_its_handler_runs(
         (subscription,) = consumer.subscriptions
         (queue,) = subscription.delivery.queues
 
-        (member,) = store.members().all()
+        (member,) = store.members().roll.all()
 
         # When a member with the first claim on the queue joins
         other = store.members().join("g", "t", "#first", subscription.handler.subscription)
@@ -246,10 +246,10 @@ def test_a_consumer_that_is_closed_while_an_ordered_handler_runs_keeps_its_queue
         consumer.stop_taking()
         assert consumer.drain(0.01) == 1
         consumer.close()
-        (member,) = store.members().all()
+        (member,) = store.members().roll.all()
         slot = store.groups.find_or_add("g", store.topics.slot(held.queue), 0)
         assert slot.load("owner") == member.slot + 1
-        assert store.members().is_alive(member.slot, member.incarnation)
+        assert store.members().slots.is_alive(member.slot, member.incarnation)
         go_on.set()
         wait_for(lambda: slot.committed_offset == 1, "its acknowledgement is taken")
 

@@ -10,6 +10,8 @@ import pytest
 
 from rmqclient.store import Member, MemberInfo, MemberTable
 from rmqclient.store.runtime.group_table import GroupQueueSlot
+from rmqclient.store.runtime.roll import Roll
+from rmqclient.store.runtime.slot_table import OwnedSlots
 from tests.groups.interleaving import Broken, stage
 from tests.torture.kills import interleavings
 
@@ -41,10 +43,10 @@ def test_a_planted_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         case "no mutex":
             monkeypatch.setattr(GroupQueueSlot, "locked", lambda *_: ExitStack())
         case "the living are buried":
-            monkeypatch.setattr(MemberTable, "is_alive", lambda *_: False)
+            monkeypatch.setattr(OwnedSlots, "is_alive", lambda *_: False)
         case "nobody watches":
             monkeypatch.setattr(MemberTable, "watch", lambda *_: False)
-            monkeypatch.setattr(MemberTable, "counted", counted_for_ever)
+            monkeypatch.setattr(Roll, "counted", counted_for_ever)
         case "an epoch is used again":
             monkeypatch.setattr(GroupQueueSlot, "load", load_no_epoch)
     with stage(tmp_path / "store") as play, pytest.raises(Broken):
@@ -52,10 +54,9 @@ def test_a_planted_fault_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             play(seed)
 
 
-def counted_for_ever(table: MemberTable, group: str, topic: str, _lease_ms: int) -> tuple[MemberInfo, ...]:
+def counted_for_ever(roll: Roll, group: str, topic: str, _lease_ms: int) -> tuple[MemberInfo, ...]:
     """Return the members as if none could be stopped."""
-    table._read_on()
-    return table._by_topic.get((group, topic), ())
+    return roll.in_topic(group, topic)
 
 
 def load_no_epoch(slot: GroupQueueSlot, field: str, load: object = GroupQueueSlot.load) -> int:

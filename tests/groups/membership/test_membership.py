@@ -58,7 +58,7 @@ def test_a_member_with_another_subscription_is_refused_by_an_error_that_names_bo
         table.join(GROUP, TOPIC, "new", "tags refunded; allocation averaged")
     for part in ("'old'", "(tags paid;", "'new'", "(tags refunded;", "a new group, or stop the old workers first"):
         assert part in str(raised.value)
-    assert [member.client_id for member in table.all()] == ["old"]
+    assert [member.client_id for member in table.roll.all()] == ["old"]
 
 
 def test_other_groups_other_topics_and_members_that_left_or_died_do_not_matter(
@@ -78,7 +78,7 @@ def test_a_long_subscription_is_compared_to_its_end(table: MemberTable) -> None:
     table.join(GROUP, TOPIC, "b", long + "1'")
     with pytest.raises(SubscriptionMismatch, match="sha256"):
         table.join(GROUP, TOPIC, "c", long + "2'")
-    assert all(len(member.subscription.encode()) <= 512 for member in table.all())
+    assert all(len(member.subscription.encode()) <= 512 for member in table.roll.all())
 
 
 def test_of_members_that_join_at_the_same_time_all_that_get_in_have_the_same_subscription(store: MessageStore) -> None:
@@ -123,7 +123,7 @@ def test_a_consumer_that_one_group_refuses_has_joined_none(store: MessageStore, 
     table.join(GROUP, "second", "old", "tags paid")
     with pytest.raises(SubscriptionMismatch):
         PushConsumer(store, app.handlers).start()
-    assert [member.client_id for member in table.all()] == ["old"]
+    assert [member.client_id for member in table.roll.all()] == ["old"]
 
 
 # --- client ids --------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_consumers_that_share_one_open_store_do_not_take_each_other_for_dead(sto
     joined = [table.join(GROUP, TOPIC, str(number), TAGS) for number, table in enumerate(tables)]
     assert len({member.slot for member in joined}) == 3
     assert not any(table.watch(member.slot) for table, member in zip(tables, joined, strict=True))
-    assert [seat.client_id for seat in tables[0].counted(GROUP, TOPIC, 10_000)] == ["0", "1", "2"]
+    assert [seat.client_id for seat in tables[0].roll.counted(GROUP, TOPIC, 10_000)] == ["0", "1", "2"]
 
 
 def test_the_member_before_a_dead_one_finds_that_out_and_all_others_see_it_without_a_probe(
@@ -171,7 +171,7 @@ def test_the_member_before_a_dead_one_finds_that_out_and_all_others_see_it_witho
     joined = [table.join(GROUP, TOPIC, name, TAGS) for name in "abcd"]
     for member in joined[1:3]:
         kill(store, member)
-    assert len(table.counted(GROUP, TOPIC, 10_000)) == 4
+    assert len(table.roll.counted(GROUP, TOPIC, 10_000)) == 4
 
     # When those look that are not before a dead one, nothing is found
     assert not table.watch(joined[3].slot)
@@ -180,7 +180,7 @@ def test_the_member_before_a_dead_one_finds_that_out_and_all_others_see_it_witho
     heard = table.bell.heard()
     assert table.watch(joined[0].slot)
     assert table.bell.heard() != heard
-    assert [seat.client_id for seat in table.counted(GROUP, TOPIC, 10_000)] == ["a", "d"]
+    assert [seat.client_id for seat in table.roll.counted(GROUP, TOPIC, 10_000)] == ["a", "d"]
     assert [word(store, member, "incarnation") % 2 for member in joined] == [1, 0, 0, 1]
 
 
@@ -217,9 +217,9 @@ def test_a_spare_takes_over_when_an_owner_is_killed(store: MessageStore) -> None
 
 def of_topic(store: MessageStore) -> list[MemberInfo]:
     """Return the members without those of the group's retry topic."""
-    return [member for member in store.members().all() if member.topic == TOPIC]
+    return [member for member in store.members().roll.all() if member.topic == TOPIC]
 
 
 def owners(store: MessageStore) -> set[str]:
     table = store.members()
-    return {member.client_id for slot in store.groups if (member := table.owner(slot)) and member.topic == TOPIC}
+    return {member.client_id for slot in store.groups if (member := table.roll.owner(slot)) and member.topic == TOPIC}

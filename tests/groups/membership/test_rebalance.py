@@ -116,7 +116,7 @@ def test_a_consumer_that_has_started_has_its_queues_and_delivers_without_another
     dead.subscriptions[0].delivery.join(10)
     dead._members.bell.ring()
     dead._coordinator.join()
-    for member in store.members().all():
+    for member in store.members().roll.all():
         if member.topic == TOPIC:
             store.lock.unlock(MEMBER_BYTES + member.slot)
 

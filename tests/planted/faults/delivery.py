@@ -168,8 +168,8 @@ FAULTS = [
     Fault(
         name="a member of a fenced store goes on",
         file="rmqclient/local/groups.py",
-        old="        self._store.life.check_primary()\n        return self._table.counted",
-        new="        return self._table.counted",
+        old="        self._store.life.check_primary()\n        return self._table.roll.counted",
+        new="        return self._table.roll.counted",
         tests="tests/groups/membership/test_fenced.py",
         select="gives_its_queues_back",
     ),

@@ -175,10 +175,11 @@ def test_a_new_topic_rings_the_bell_of_members(store: MessageStore) -> None:
 
 def test_a_member_rings_the_bells_of_the_members_that_it_tells(store: MessageStore) -> None:
     first, second = store.members(), store.members()
-    one, other = first.join("g", "t", "a", "*"), second.join("g", "t", "b", "*")
+    first.join("g", "t", "a", "*")
+    other = second.join("g", "t", "b", "*")
     bells = [table.bell for table in (first, second)]
     heard = [bell.heard() for bell in bells]
-    one.tell([seat for seat in first.counted("g", "t", 10_000) if seat.client_id == other.client_id])
+    first.wake([seat for seat in first.roll.counted("g", "t", 10_000) if seat.client_id == other.client_id])
     assert [bell.heard() for bell in bells] == [heard[0], heard[1] + 1]
 
 

@@ -296,7 +296,7 @@ def test_a_message_that_was_taken_back_is_not_acknowledged_by_its_call(store: Me
     assert lent.look() == {0}
 
     # When the member has not been heard for longer than the lease
-    table._slots.store(member.slot, "heartbeat", boottime() - 11_000_000_000)
+    table.slots.store(member.slot, "heartbeat", boottime() - 11_000_000_000)
     assert lent.look() == frozenset()
 
     # Then it is too late
