@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from rmqclient.duration import duration_in
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
-from rmqclient.store.observe.reading import Reading, Unreadable, left_behind, renamed
+from rmqclient.store.observe.processes import left_behind, renamed
+from rmqclient.store.observe.reading import Reading
+from rmqclient.store.observe.shared_file import Unreadable
 from rmqclient.workers.console import environment, terminal
 from rmqclient.workers.console.settings import SettingsError, load
 

@@ -37,7 +37,7 @@ from rmqclient.dashboard.pages import (
 from rmqclient.errors import InvalidName, QueueError, UnknownGroup, UnknownTopic
 from rmqclient.opening import MessageStore
 from rmqclient.schedules.cron import Cron
-from rmqclient.store.observe.reading import Unreadable
+from rmqclient.store.observe.shared_file import Unreadable
 from rmqclient.store.threads.logs import Log
 
 _log = Log("rmqclient.dashboard")

@@ -35,7 +35,9 @@ from rmqclient.health.limits import Limits
 from rmqclient.store.observe import states
 from rmqclient.store.observe.config import settled_letters, topic_usage
 from rmqclient.store.observe.observation import Call, Observation, Queue
-from rmqclient.store.observe.reading import HOUSEKEEPER_BYTE, Reading, left_behind
+from rmqclient.store.observe.processes import left_behind
+from rmqclient.store.observe.reading import Reading
+from rmqclient.store.observe.shared_file import HOUSEKEEPER_BYTE
 from rmqclient.store.observe.summary import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -104,12 +106,12 @@ def look_at(reading: Reading, seen: Observation, limits: Limits) -> list[Finding
     found = [store(reading, limits, seen.wall_ms), housekeeper(reading), slots(reading)]
     found += passes(reading, seen.wall_ms)
     found += standing(reading)
-    found += removed(left_behind(reading.root))
+    found += removed(left_behind(reading.shared.root))
     found += renamed(reading)
     found += workers(seen.workers, seen.calls, limits)
     found += groups(seen, limits)
     found += missing_topics(seen, limits)
-    found += closed_queues(reading.root, seen, limits)
+    found += closed_queues(reading.shared.root, seen, limits)
     found += dead_letters(reading, seen, limits)
     found += [timer(seen, limits), transactions(seen.queues), *hanging_checks(seen.members, limits)]
     return sorted(found, key=lambda finding: -finding.level)
@@ -144,7 +146,7 @@ def store(reading: Reading, limits: Limits, now_ms: int) -> Finding:
     """Look at the store as a whole."""
     used = reading.disk().used_ratio
     values = (Value("disk_used_ratio", round(used, 4), limits.disk_warn, limits.disk_crit),)
-    if failed := reading.word("poisoned"):
+    if failed := reading.shared.word("poisoned"):
         name = errno.errorcode.get(failed, str(failed))
         return Finding(
             "store",
@@ -157,7 +159,7 @@ def store(reading: Reading, limits: Limits, now_ms: int) -> Finding:
     if reading.is_read_only:
         remedy = "look at the disk and at `dmesg`: an error may have made it so; then mount it for writing"
         return Finding("store", "", CRITICAL, "its file system is read-only: nothing can be stored", remedy, values)
-    if reading.word("disk_full"):
+    if reading.shared.word("disk_full"):
         remedy = "make room: sends go on by themselves"
         return Finding("store", "", CRITICAL, f"disk full: appends are refused, {used:.0%} used", remedy, values)
     behind_s = _flush_age_s(reading, now_ms)
@@ -172,26 +174,28 @@ def store(reading: Reading, limits: Limits, now_ms: int) -> Finding:
 
 def housekeeper(reading: Reading) -> Finding:
     """Look for the process that flushes, removes old files and delivers what waits."""
-    if reading.has_housekeeper:
+    processes = reading.processes
+    if processes.has_housekeeper:
         return Finding("housekeeper", "", OK, "at work")
-    if reading.is_locked(HOUSEKEEPER_BYTE):
-        state = f"process {reading.word('housekeeper_pid')} stands still for {words.age(reading.housekeeper_silent_s)}"
+    if reading.shared.is_locked(HOUSEKEEPER_BYTE):
+        silent = words.age(processes.housekeeper_silent_s)
+        state = f"process {reading.shared.word('housekeeper_pid')} stands still for {silent}"
         remedy = "let it go on (`kill -CONT`, `docker unpause`) or end it; or start `rmq run`, which takes its role"
         return Finding("housekeeper", "", CRITICAL, f"{state}: nothing is flushed or delivered later", remedy)
     remedy = "start `rmq run`, or any process that opens the store with housekeeping"
-    state = "none: nothing is flushed, removed or delivered later" if reading.is_open else "none: the store is closed"
+    state = "none: nothing is flushed, removed or delivered later" if processes.is_open else "none: the store is closed"
     return Finding("housekeeper", "", WARNING, state, remedy)
 
 
 def passes(reading: Reading, now_ms: int) -> Iterator[Finding]:
     """Look for passes of the housekeeper that fail, and for items that they could do nothing with."""
-    if failing := reading.failing_passes():
+    if failing := reading.processes.failing_passes():
         state = f"failed when it last ran: {', '.join(failing)}"
         remedy = (
             "the log of the housekeeper says why: often the disk, a limit or a permission; it is tried again by itself"
         )
         yield Finding("passes", "", CRITICAL, state, remedy)
-    count, ago_s = reading.word("stepped_over"), (now_ms - reading.word("stepped_over_at")) / 1000
+    count, ago_s = reading.shared.word("stepped_over"), (now_ms - reading.shared.word("stepped_over_at")) / 1000
     if count and ago_s < _TOLD_FOR_S:
         state = (
             f"{count} waiting messages could not be delivered and were stepped over, the last {words.age(ago_s)} ago"
@@ -202,7 +206,7 @@ def passes(reading: Reading, now_ms: int) -> Iterator[Finding]:
 
 def standing(reading: Reading) -> Iterator[Finding]:
     """Look for processes that stand still. Leases move their queues and roles on; what others wait for is critical."""
-    for each in reading.standing():
+    for each in reading.processes.standing():
         roles = [byte for byte in each.held if byte < words.OWNERS]
         held = list(dict.fromkeys(map(words.locked, roles)))
         level = CRITICAL if any(map(words.is_waited_for, roles)) else WARNING
@@ -221,10 +225,10 @@ def removed(found: Iterable[Holder]) -> Iterator[Finding]:
 
 def renamed(reading: Reading) -> Iterator[Finding]:
     """Look whether the directory was renamed while processes had it open, which write nothing since then."""
-    if reading.is_renamed:
+    if reading.processes.is_renamed:
         state = (
             "the directory was renamed while processes had it open, and those write nothing any more; it is open in "
-            f"{_processes(reading.users())}"
+            f"{_processes(reading.processes.users())}"
         )
         remedy = "end them and start them with the present name; or rename the directory back, and start them again"
         yield Finding("replaced", "", CRITICAL, state, remedy)
@@ -351,7 +355,7 @@ def closed_queues(root: str, seen: Observation, limits: Limits) -> Iterator[Find
 
 def dead_letters(reading: Reading, seen: Observation, limits: Limits) -> Iterator[Finding]:
     """Look at the dead letters that were neither replayed nor purged."""
-    for group, letters in sorted(letters_of(seen.queues, settled_letters(reading.root)).items()):
+    for group, letters in sorted(letters_of(seen.queues, settled_letters(reading.shared.root)).items()):
         if limits.group not in (None, group):
             continue
         count = letters.waiting
@@ -440,8 +444,8 @@ _REMEDIES = {
 
 
 def _flush_age_s(reading: Reading, now_ms: int) -> float:
-    flushed, published = reading.word("flushed_to"), reading.word("published_to")
-    stored = reading.records.stored_at(flushed) if reading.is_open and flushed < published else None
+    flushed, published = reading.shared.word("flushed_to"), reading.shared.word("published_to")
+    stored = reading.records.stored_at(flushed) if reading.processes.is_open and flushed < published else None
     return 0.0 if stored is None else (now_ms - stored) / 1000
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreUnusable
-from rmqclient.store.observe.reading import Reading, Unreadable
+from rmqclient.store.observe.reading import Reading
+from rmqclient.store.observe.shared_file import Unreadable
 from rmqclient.store.observe.summary import Group, groups_of
 
 

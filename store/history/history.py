@@ -31,7 +31,7 @@ class History:
         """Write a last record, if there is a history; for the last process that closes the store."""
         if not (self._root / layout.HISTORY_FILE).exists():
             return
-        from rmqclient.store.observe.reading import Unreadable
+        from rmqclient.store.observe.shared_file import Unreadable
 
         try:
             self.record()

@@ -73,7 +73,7 @@ class _Look:
     def __init__(self, reading: Reading, wall_ms: int) -> None:
         self._reading = reading
         self._wall_ms = wall_ms
-        self._epoch = reading.word("counting_epoch")
+        self._epoch = reading.shared.word("counting_epoch")
         self._queues: dict[str, list[Queue]] = {}
         self.groups = {each.group: each for each in summaries(reading.group_queues(ages=AGES_READ), ())}
         for queue in reading.queues():  # behind the groups: what a group has finished was stored before

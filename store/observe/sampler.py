@@ -12,7 +12,8 @@ from rmqclient.store.closing import Closing
 from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.observe.observation import Observation
-from rmqclient.store.observe.reading import Reading, Unreadable
+from rmqclient.store.observe.reading import Reading
+from rmqclient.store.observe.shared_file import Unreadable
 
 HISTOGRAM_BOUNDS_S: Final = tuple(bound / 1000 for bound in layout.HANDLING_BOUNDS_MS)
 """Upper bounds of the classes of every histogram."""
@@ -42,7 +43,7 @@ class Sampler(Closing):
     def _attached(self) -> Reading:
         """Return the runtime file as it is now; the last process that opened the store may have built a new one."""
         path = self.root / "shared"
-        if self._reading is None or self._reading.identity != _identity(path):
+        if self._reading is None or self._reading.shared.identity != _identity(path):
             self.close()
             settings_of(self.root)  # says best what is wrong with the directory
             self._reading = self._opened(path)
@@ -51,7 +52,7 @@ class Sampler(Closing):
     def _opened(self, path: Path) -> Reading:
         with suppress(Unreadable):
             reading = Reading(str(self.root))
-            if reading.is_present:
+            if reading.shared.is_present:
                 return reading
             reading.close()
         raise StoreUnusable(

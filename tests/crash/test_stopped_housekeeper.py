@@ -73,7 +73,7 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         with Reading(str(root)) as seen:
             assert findings.housekeeper(seen).level == OK
             (found,) = findings.standing(seen)
-            (process,) = seen.standing()
+            (process,) = seen.processes.standing()
         holds = any(words.is_waited_for(byte) for byte in process.held if byte < words.OWNERS)  # a flush is not alone
         assert holds or doing not in HOLDS_WHAT_OTHERS_WAIT_FOR
         assert found.subject == str(child.pid)

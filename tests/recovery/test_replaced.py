@@ -19,7 +19,8 @@ from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreReplaced, StoreUnusable
 from rmqclient.health import findings
 from rmqclient.store import open_store
-from rmqclient.store.observe.reading import Reading, left_behind
+from rmqclient.store.observe.processes import left_behind
+from rmqclient.store.observe.reading import Reading
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
 

@@ -91,11 +91,12 @@ def _of_store(ids: Callable[[click.Context, Path], _Found]) -> Callable[[click.C
 
 
 def _is_open(root: Path) -> bool:
-    from rmqclient.store.observe.reading import Reading, Unreadable
+    from rmqclient.store.observe.reading import Reading
+    from rmqclient.store.observe.shared_file import Unreadable
 
     try:
         with Reading(str(root)) as reading:
-            return reading.is_open
+            return reading.processes.is_open
     except Unreadable:
         return False
 

@@ -183,7 +183,8 @@ def _directory(root: Path) -> Iterator[Line]:
 
 def _health(root: Path, app: App | None, limits: Limits) -> Iterator[Line]:
     from rmqclient.health import findings
-    from rmqclient.store.observe.reading import Reading, Unreadable
+    from rmqclient.store.observe.reading import Reading
+    from rmqclient.store.observe.shared_file import Unreadable
 
     try:
         with Reading(str(root)) as reading:
@@ -214,7 +215,8 @@ def _invariants(root: Path) -> Iterator[Line]:
 
 def _health_json(root: Path, limits: Limits) -> str:
     from rmqclient.health import findings, report
-    from rmqclient.store.observe.reading import Reading, Unreadable
+    from rmqclient.store.observe.reading import Reading
+    from rmqclient.store.observe.shared_file import Unreadable
 
     try:
         with Reading(str(root)) as reading:

@@ -165,7 +165,8 @@ def _everywhere(root: Path | str) -> list[WorkerStatus]:
 @contextmanager
 def _reading(root: Path | str) -> Iterator[Reading]:
     from rmqclient.errors import NotOnCluster
-    from rmqclient.store.observe.reading import Reading, Unreadable
+    from rmqclient.store.observe.reading import Reading
+    from rmqclient.store.observe.shared_file import Unreadable
     from rmqclient.workers.console.opening import StoreCannotBeOpened
 
     if isinstance(root, str):

@@ -185,7 +185,7 @@ def test_consumers_get_messages_of_the_queues_that_are_read_and_let_go_of_the_ot
         with PullConsumer(store, group="reports") as reports:
             assert {each.queue_id for each in reports.messages(topic, start="earliest", wait=0)} == WRITTEN
         with Reading(str(store.root)) as reading:
-            (found,) = closed_queues(reading.root, reading.observe(), Limits())
+            (found,) = closed_queues(reading.shared.root, reading.observe(), Limits())
         assert (found.level, found.subject) == (WARNING, topic)
         assert "6 messages" in found.state
         read(2, perm=2)
@@ -194,7 +194,7 @@ def test_consumers_get_messages_of_the_queues_that_are_read_and_let_go_of_the_ot
         wait_for(lambda: len(handled) == SOME, "the others are handled")
         shrink(store, topic)
         with Reading(str(store.root)) as reading:
-            (found,) = closed_queues(reading.root, reading.observe(), Limits())
+            (found,) = closed_queues(reading.shared.root, reading.observe(), Limits())
         assert found.level == OK
     assert set(handled) == {0, 1, 2, 3}
 

@@ -17,9 +17,10 @@ from rmqclient.health.findings import CRITICAL, OK, WARNING, Finding
 from rmqclient.health.limits import Limits
 from rmqclient.store import MemberInfo, MessageQueue, WorkerState, WorkerStatus, layout, open_store
 from rmqclient.store.files import file_lock
-from rmqclient.store.observe import reading, states
+from rmqclient.store.observe import shared_file, states
 from rmqclient.store.observe.observation import Call
-from rmqclient.store.observe.reading import Reading, Unreadable
+from rmqclient.store.observe.reading import Reading
+from rmqclient.store.observe.shared_file import Unreadable
 from tests.workers.supervised import eventually
 
 
@@ -32,7 +33,12 @@ def found(root: Path, check: str, limits: Limits | None = None) -> Finding:
 
 
 def test_the_bytes_and_the_codes_are_those_of_their_owners() -> None:
-    assert [reading.BROKER_BYTE, reading.HOUSEKEEPER_BYTE, reading.MEMBER_BYTES, reading.WORKER_BYTES] == [
+    assert [
+        shared_file.BROKER_BYTE,
+        shared_file.HOUSEKEEPER_BYTE,
+        shared_file.MEMBER_BYTES,
+        shared_file.WORKER_BYTES,
+    ] == [
         file_lock.BROKER_BYTE,
         file_lock.HOUSEKEEPER_BYTE,
         file_lock.MEMBER_BYTES,
@@ -48,7 +54,7 @@ def test_a_queue_that_is_made_between_two_looks_is_left_out(tmp_path: Path) -> N
         before = seen.queues()
         new = producer.send(Message("refunds", b"1")).queue
         store.groups.find_or_add("billing", store.topics.slot(new), 0)
-        assert [each.queue.topic for each in seen._group_queues(before, [], 0)] == ["orders"]
+        assert [each.queue.topic for each in seen._groups.rows(before, [], 0)] == ["orders"]
         assert [each.queue.topic for each in seen.group_queues()] == ["orders", "refunds"]
 
 
@@ -86,7 +92,7 @@ def test_a_reading_tells_offsets_members_times_and_locks_as_the_store_does(tmp_p
             assert seen.records.stored_ms(sent[0].queue, 1_000) is None
             assert {(each.group, each.client_id) for each in seen.members()} == {("billing", "me")}
             assert all(each.owner is not None for each in seen.group_queues())
-            assert (seen.is_open, seen.has_housekeeper) == (True, True)
+            assert (seen.processes.is_open, seen.processes.has_housekeeper) == (True, True)
             assert found(tmp_path, "lag").state == "idle"
             assert found(tmp_path, "housekeeper").level == OK
         assert found(tmp_path, "lag").state == "idle"

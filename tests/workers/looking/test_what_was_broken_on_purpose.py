@@ -61,7 +61,7 @@ def healthy(tmp_path: Path) -> Iterator[Store]:
 
 def has_housekeeper(root: Path) -> bool:
     with Reading(str(root)) as reading:
-        return reading.has_housekeeper
+        return reading.processes.has_housekeeper
 
 
 Options = tuple[str, ...]
