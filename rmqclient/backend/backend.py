@@ -9,8 +9,7 @@ from pathlib import Path
 
 from rmqclient.backend.group_protocols import Groups
 from rmqclient.backend.limits import Limits
-from rmqclient.backend.protocols import Messages, Producers, Queues, Topics
-from rmqclient.backend.steps import StepStore
+from rmqclient.backend.protocols import Messages, Producers, Queues, StepStore, Topics
 from rmqclient.backend.transactions import OpenTransactions
 from rmqclient.place import shown
 from rmqclient.store import MessageStore

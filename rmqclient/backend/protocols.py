@@ -4,6 +4,7 @@
 :class:`Topics`, :class:`Queues`             what there is, and reading it
 :class:`Messages`                            finds messages by keys and ids
 :class:`Producers`, :class:`Sender`          append messages
+:class:`StepStore`                           keeps the results of durable steps
 :mod:`rmqclient.backend.transactions`        decides about half messages
 :mod:`rmqclient.backend.replies`             receives and sends replies
 :mod:`rmqclient.backend.group_protocols`     groups, their members, and their queues
@@ -250,3 +251,24 @@ class Producers(Protocol):
 
     def reply_sender(self) -> ReplySender:
         """Return a sender of replies."""
+
+
+class StepSender(Sender, Protocol):
+    """A sender of results of steps, and of copies of waiting messages."""
+
+    def deliver_early(self, message: ReceivedMessage) -> SendResult | None:
+        """Deliver a timer message before its time; None if it no longer waits. Raises as a send."""
+
+
+class StepStore(Protocol):
+    """A store that keeps the results of steps."""
+
+    @property
+    def log_begin(self) -> int:
+        """Commit log offset of the oldest message. One before it, in a compacted file, may outlive its results."""
+
+    def has(self, topic: str) -> bool:
+        """Return whether a topic exists. This is cheap."""
+
+    def sender(self) -> StepSender:
+        """Return a sender that makes a missing topic, with one queue."""

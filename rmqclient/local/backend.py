@@ -24,12 +24,11 @@ from rmqclient.local.groups import LocalMembers
 from rmqclient.local.open_transactions import LocalOpenTransactions
 from rmqclient.local.reader import read
 from rmqclient.local.sender import LocalSender
-from rmqclient.local.steps import LocalSteps
 from rmqclient.local.transactions import LocalTransactions
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import RETRY_PREFIX, group_and_member
-from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, layout
-from rmqclient.store.errors import QueueError, QueueOwned
+from rmqclient.store import HALF_TOPIC, ArrivalBell, Bell, MemberInfo, MessageQueue, MessageStore, clock, layout
+from rmqclient.store.errors import QueueError, QueueOwned, StoreUnusable
 from rmqclient.store.files.file_lock import CRON_BYTES, CRON_STRIPES
 from rmqclient.store.threads.logs import Log
 
@@ -54,7 +53,7 @@ def local_backend(store: MessageStore, close: Callable[[], None] = leave_open) -
         groups=_Groups(store),
         producers=_Producers(store, topics, queues),
         open_transactions=LocalOpenTransactions(store),
-        steps=LocalSteps(store),
+        steps=_Steps(store),
         store=store,
         alone=partial(_alone, store),
         check_usable=store.life.check_usable,
@@ -148,9 +147,15 @@ class _Messages(_Part):
 
 class _Groups(_Part):
     def all(self) -> list[Group]:
-        from rmqclient.local.observed import observed_groups  # noqa: PLC0415 - at the first look at groups
+        from rmqclient.store.observe.reading import Reading  # noqa: PLC0415 - at the first look at groups
+        from rmqclient.store.observe.shared_file import Unreadable  # noqa: PLC0415 - as above
+        from rmqclient.store.observe.summary import groups_of  # noqa: PLC0415 - as above
 
-        return observed_groups(self._usable().root)
+        try:
+            with Reading(str(self._usable().root)) as reading:  # by no lock
+                return groups_of(reading.observe(wall_ms=clock.wall_ms(), ages=0))
+        except Unreadable as error:
+            raise StoreUnusable(str(error)) from error
 
     def find(self, group: str) -> Group | None:
         return next((each for each in self.all() if each.group == group), None)
@@ -241,3 +246,15 @@ class _Producers(_Part):
 
     def reply_sender(self) -> TopicReplySender:
         return TopicReplySender(self._topics, self)
+
+
+class _Steps(_Part):
+    @property
+    def log_begin(self) -> int:
+        return self._store.state.min_offset
+
+    def has(self, topic: str) -> bool:
+        return topic in self._store.topics
+
+    def sender(self) -> LocalSender:
+        return LocalSender(self._store, lambda topic: self._store.topics.create(topic, 1, None))
