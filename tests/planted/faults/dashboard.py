@@ -66,10 +66,10 @@ FAULTS = [
     ),
     Fault(
         name="all letters of a group are replayed",
-        file="rmqclient/dashboard/looking/letters.py",
+        file="rmqclient/dashboard/looking/issues.py",
         old="    return Selection(among=frozenset(among), done=True)\n",
         new="    return Selection()\n",
         tests=PAGES,
-        select="only_the_chosen",
+        select="only_the_ticked",
     ),
 ]
