@@ -156,11 +156,18 @@ def _with_keys(backend: Backend, wanted: Search) -> Iterator[ReceivedMessage]:
     topics = [wanted.topic] if wanted.topic else [each for each in backend.topics.names() if _is_searched(each)]
     since, until = wanted.since_ms or 0, _END_OF_TIME if wanted.until_ms is None else wanted.until_ms
     most, rows = wanted.limit + 1, list[ReceivedMessage]()
-    while True:  # many of one ms can stand above the page
+    while True:
         latest = min(until, wanted.below.stored_ms) if wanted.below else until
         asked = [backend.messages.by_key(topic, key, since, latest, most) for topic in topics for key in wanted.keys]
-        rows = [each for row in asked for each in row if _is_below(each, wanted.below)]
-        if len(rows) > wanted.limit or all(len(row) < most for row in asked) or most > _MOST_OF_A_KEY:
+        # What a full row ends with may have others of its ms behind it, which stand above it on the page.
+        whole_after = max((row[-1].store_timestamp for row in asked if len(row) == most), default=-1)
+        rows = [
+            each
+            for row in asked
+            for each in row
+            if each.store_timestamp > whole_after and _is_below(each, wanted.below)
+        ]
+        if len(rows) > wanted.limit or whole_after < 0 or most > _MOST_OF_A_KEY:
             break
         most *= 4
     first = {each.message_id for each in rows if is_of_application(each.topic)}
