@@ -61,10 +61,11 @@ class Life:
 
     def _check_shared_names(self) -> None:
         for name in _SHARED_NAMES:
-            found, known = self._identity(name), self._identities.get(name)
+            known = self._identities.get(name)  # before the look: another thread may note what has just been made
+            found = self._identity(name)
             if known is None:
                 if found is not None:
-                    self._identities[name] = found
+                    self._identities.setdefault(name, found)
             elif found != known:
                 how = "removed or renamed" if found is None else "replaced"
                 self._lock.end_replaced(

@@ -367,7 +367,10 @@ def finish(state: SharedState, root: Path) -> None:
 
 
 def attach(root: Path) -> SharedState:
-    """Map the runtime file that another process built. Raises ConfigMismatch for the file of another version."""
+    """Map the runtime file that another process built.
+
+    Raises ConfigMismatch for the file of another version, StoreUnusable for a copy and where there is none.
+    """
     path = root / FILE_NAME
     try:
         size = path.stat().st_size

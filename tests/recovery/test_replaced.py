@@ -220,6 +220,33 @@ def copied_over(path: Path) -> None:
     copy.rename(path)
 
 
+def test_a_lock_that_was_replaced_alone_guards_nothing_any_more(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root, SMALL, housekeeping=False) as store:
+        (root / "lock").unlink()
+        (root / "lock").touch()
+        with pytest.raises(StoreReplaced, match="replaced"):
+            store.life.check_in_place()
+
+
+def test_what_another_thread_has_just_made_and_noted_is_not_taken_for_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "store", SMALL, housekeeping=False) as store:
+        life, look = store.life, store.life._identity
+
+        def found_before_the_other_made_it(name: str) -> tuple[int, int] | None:
+            if name == "commitlog" and name not in life._identities:
+                (tmp_path / "store" / name).mkdir(exist_ok=True)
+                life._identities[name] = look(name) or (0, 0)
+                return None
+            return look(name)
+
+        monkeypatch.setattr(life, "_identity", found_before_the_other_made_it)
+        life._identities.pop("commitlog", None)
+        life.check_in_place()
+
+
 @pytest.mark.parametrize("how", [taken_away, copied_over])
 @pytest.mark.parametrize("name", ["shared", "commitlog", "consumequeue"])
 def test_a_shared_name_in_the_directory_that_leads_elsewhere_ends_the_use_of_the_store(

@@ -77,7 +77,7 @@ FAULTS = [
         old="            if (found.st_dev, found.st_ino) == self._identity:\n",
         new="            if found:\n",
         tests=REPLACED,
-        select="offsets_are_not_written or needs_a_file",
+        select="lock_that_was_replaced_alone",
     ),
     Fault(
         name="a section under a lock is entered without a look at its name",

@@ -40,7 +40,7 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import TagSet, layout, open_store
 from rmqclient.store.bodies import Compression, compress, open_body
-from rmqclient.store.errors import BodyUnreadable, ConfigMismatch, StoreCorrupt
+from rmqclient.store.errors import BodyUnreadable, ConfigMismatch, StoreCorrupt, StoreUnusable
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.files.file_queue import FileQueue, MappingCache
 from rmqclient.store.kernel._kernel import decode
@@ -183,7 +183,7 @@ class Parsers:
             Parser("index file", self.index, 100),
             Parser("checkpoint", self.checkpoint, 200),
             Parser("config file", self.config, 200, (StoreCorrupt, ConfigMismatch)),
-            Parser("runtime file", self.runtime, 20, (ConfigMismatch,)),
+            Parser("runtime file", self.runtime, 20, (ConfigMismatch, StoreUnusable)),
             Parser("tag filter", self.tags, 1_000, (ValueError,)),
             Parser("body", self.body, 1_000, (BodyDoesNotFit,)),
             Parser("compressed body", self.compressed_body, 1_000, (BodyUnreadable,)),

@@ -89,7 +89,7 @@ def test_one_that_could_not_open_beside_it_is_not_taken_for_another_user(
 def refuse_to(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> None:
     """Let a step of the opening find no descriptor or thread any more."""
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise LimitReached("planted")
 
     monkeypatch.setattr(module, name, refuse)
