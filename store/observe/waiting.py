@@ -13,7 +13,7 @@ from rmqclient.store.observe.shared_file import SharedFile
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_SCHEDULE_TOPIC = "_SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 _RETRIES_READ = 10_000
 """Waiting messages that are read in one look, at most, to learn for which groups they are."""
