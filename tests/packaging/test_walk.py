@@ -13,7 +13,7 @@ from tests.packaging.distributions import TOP, without_compiler
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow]  # the kernel is compiled
 
-TOOLS = ("bash", "cat", "curl", "grep", "rm", "sleep", "touch")
+TOOLS = ("bash", "cat", "cp", "curl", "grep", "mv", "rm", "sleep", "touch")
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ def gathering(queue: FakeQueue, linger_s: float = LINGER_S) -> Any:
 
 
 def test_a_full_batch_comes_at_once_and_the_rest_waits(clock: SimpleNamespace) -> None:
-    gathered = gathering(FakeQueue(["a", "b"], ["c"]))
+    queue = FakeQueue(["a", "b"], ["c"])
+    gathered = gathering(queue)
     assert gathered.take(2) == ["a", "b"]
     assert gathered.take(2) == []
     assert gathered.due == clock.now + LINGER_S
