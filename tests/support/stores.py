@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from rmqclient.store import Message, MessageQueue, MessageStore, QueueGrant, ReceivedMessage, StoreConfig, TagSet
+from rmqclient.store.append.releaser import Releaser
 from rmqclient.store.kernel._kernel import Appender, delay_ms
 from rmqclient.store.waiting.half_messages import HALF_QUEUE, checks_of
 from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
@@ -90,7 +91,10 @@ def waiting(store: MessageStore) -> dict[int, int]:
 
 
 def abandon(store: MessageStore) -> None:
-    """Leave the store as a killed process does: its locks go, and nothing else is done."""
+    """Leave the store as a killed process does: its threads end, its locks go, and nothing else is done."""
+    for thread in store.threads:
+        if isinstance(thread, Releaser):
+            thread.close()
     store.appenders.close()
     store.life.is_closed = True
     store.lock.close()

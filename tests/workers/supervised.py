@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -89,6 +90,12 @@ class Supervised:
         """Send a signal as a terminal or a service manager does: to every process at once."""
         os.killpg(self.process.pid, number)
 
+    def kill_group(self) -> None:
+        """Kill every process at once, as a power cut does; return when all their files are closed."""
+        self.tell_group(signal.SIGKILL)
+        self.process.wait(LONG_S)
+        eventually(lambda: not threads_of_group(self.process.pid), "the end of the killed", self)
+
     def exit_code(self) -> int:
         try:
             return self.process.wait(LONG_S)
@@ -130,12 +137,37 @@ def eventually(condition: Callable[[], object], what: str, supervised: Supervise
 
 
 def runs(pid: int) -> bool:
-    """Whether a process exists and is not merely waiting for somebody to read its exit code."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
+    """Whether a process exists and is not merely waiting for somebody to read its exit code.
+
+    The first thread of a killed process can be a zombie while others still hold its files and locks.
+    """
+    return any(not status.is_dead for status in map(ThreadStatus.read, Path(f"/proc/{pid}/task").glob("*/stat")))
+
+
+def threads_of_group(group: int) -> list[ThreadStatus]:
+    """The threads of all processes of a process group but for zombies, which have closed their files."""
+    found = map(ThreadStatus.read, Path("/proc").glob("[0-9]*/task/*/stat"))
+    return [status for status in found if status.group == group and not status.is_dead]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStatus:
+    """What the kernel says of one thread: proc(5), ``stat``."""
+
+    state: str
+    group: int
+
+    @classmethod
+    def read(cls, path: Path) -> ThreadStatus:
+        try:
+            state, _parent, group, *_ = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return cls("X", 0)
+        return cls(state, int(group))
+
+    @property
+    def is_dead(self) -> bool:
+        return self.state in "ZX"
 
 
 def resident_mib(pid: int) -> float:

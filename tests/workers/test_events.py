@@ -17,7 +17,7 @@ from rmqclient.workers.loading import ImportedApp
 from rmqclient.workers.processes.signals import SignalPipe
 from rmqclient.workers.processes.supervisor import Supervisor
 from rmqclient.workers.processes.worker import Boot
-from tests.workers.supervised import Supervised, eventually, rmq, runs
+from tests.workers.supervised import Supervised, rmq
 
 
 def events(root: Path, *options: str) -> list[dict[str, str]]:
@@ -49,9 +49,7 @@ def test_a_day_is_told_back_in_order(supervise: Callable[..., Supervised], tmp_p
     assert morning.exit_code() == 0
     evening = supervise("obedient", "--processes", "1")
     evening.ready(1)
-    evening.tell_group(signal.SIGKILL)
-    evening.process.wait()
-    eventually(lambda: not any(map(runs, evening.pids().values())), "the end of the killed")
+    evening.kill_group()
     rmq("send", "orders", "two", *store)
 
     told = [(each["kind"], each["subject"], each["author"], each["words"]) for each in events(morning.root)]
