@@ -14,7 +14,7 @@ from benchmarks.growing import growth
 from benchmarks.measure import Benchmark, Size, working_directory
 from benchmarks.sending import append, compression, once, replication, sync
 from benchmarks.serving import brokers, connections, go_program, peers, reads, wakeups
-from benchmarks.starting import kit, scale, scrape, start, top
+from benchmarks.starting import dashboard, kit, scale, scrape, start, top
 
 BENCHMARKS: dict[str, Benchmark[Any]] = {
     module.BENCHMARK.name: module.BENCHMARK
@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, Benchmark[Any]] = {
         start,
         scrape,
         top,
+        dashboard,
         kit,
         rebalance,
         steps,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rmqclient.duration import duration_in
 from rmqclient.health import findings, report
 from rmqclient.health.limits import Limits
-from rmqclient.store.observe.processes import left_behind, renamed
+from rmqclient.store.observe.processes import look, renamed
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.observe.shared_file import Unreadable
 from rmqclient.workers.console import environment, terminal
@@ -105,7 +105,7 @@ def checked(
         with Reading(root) as reading:
             found = list(filter(holds, LOOKS[what](reading, limits)))
     except Unreadable as error:
-        lost = [f"{each.state}; {each.remedy}" for each in findings.removed(left_behind(root))]
+        lost = [f"{each.state}; {each.remedy}" for each in findings.removed(look(root).left_behind)]
         reason = "; ".join([str(error), *lost, *findings.renamed_elsewhere(renamed())])
         if is_for_nagios:
             print(f"RMQ UNKNOWN - {reason.replace('|', '/')}")  # noqa: T201 - click's echo takes longer than the check

@@ -7,7 +7,7 @@ tell who sent it, who handled it, and how long that took. So do the records of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -68,11 +68,14 @@ class Step(NamedTuple):
         return self.by if of is None else place(of.topic, of.queue_id, of.queue_offset)
 
 
-def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
+def life_of(backend: Backend, message: ReceivedMessage, groups: Iterable[Group] | None = None) -> list[Step]:
     """Return what happened to a message, the oldest first, and then where each group of its topic stands.
+
+    ``groups`` are all groups, read a moment ago; without them they are read now.
 
     Raises StoreFull and StoreBusy: the copies are found by the index, which is brought up to date first.
     """
+    groups = backend.groups.all() if groups is None else groups
     copies = _copies(backend, message)
     first = copies[0]
     steps = [Step(first.born_timestamp, "born", f"keys {' '.join(first.keys) or '-'}, tags {first.tags or '-'}")]
@@ -86,7 +89,7 @@ def life_of(backend: Backend, message: ReceivedMessage) -> list[Step]:
     steps += _stepped(backend, id_of(message))
     steps += _traced(backend, message.message_id)
     steps.sort(key=lambda step: step.at_ms or 0)
-    return [*steps, *_settled(backend, copies), *_groups(backend, copies)]
+    return [*steps, *_settled(backend, copies), *_groups(groups, copies)]
 
 
 def own_properties(properties: Mapping[str, str]) -> dict[str, str]:
@@ -207,8 +210,8 @@ def _settled(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
                 yield Step(None, letter.done or "waits", said, record=copy, group=letter.group)
 
 
-def _groups(backend: Backend, copies: list[ReceivedMessage]) -> Iterator[Step]:
-    for group in backend.groups.all():
+def _groups(groups: Iterable[Group], copies: list[ReceivedMessage]) -> Iterator[Step]:
+    for group in groups:
         for number, copy in enumerate(copies):
             if not copy.topic.startswith(DEAD_LETTER_PREFIX):
                 later = [_real_topic(each) for each in copies[number + 1 :] if _group_of(each) == group.group]

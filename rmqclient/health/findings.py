@@ -35,7 +35,6 @@ from rmqclient.health.limits import Limits
 from rmqclient.store.observe import states
 from rmqclient.store.observe.config import settled_letters, topic_usage
 from rmqclient.store.observe.observation import Call, Observation, Queue
-from rmqclient.store.observe.processes import left_behind
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.observe.shared_file import HOUSEKEEPER_BYTE
 from rmqclient.store.observe.summary import (
@@ -52,7 +51,7 @@ from rmqclient.store.runtime.rows import WorkerState, WorkerStatus
 if TYPE_CHECKING:
     from rmqclient.store.message_queue import MessageQueue
     from rmqclient.store.runtime.rows import MemberInfo
-    from rmqclient.store.threads.standing import Holder
+    from rmqclient.store.threads.standing import Holder, Onlooked
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
@@ -101,12 +100,16 @@ def look(reading: Reading, limits: Limits | None = None, *, now_ms: int | None =
     return look_at(reading, seen, limits or Limits())
 
 
-def look_at(reading: Reading, seen: Observation, limits: Limits) -> list[Finding]:
-    """Return as :func:`look` does what an observation says; the reading that made it tells the rest."""
+def look_at(reading: Reading, seen: Observation, limits: Limits, around: Onlooked | None = None) -> list[Finding]:
+    """Return as :func:`look` does what an observation says; the reading that made it tells the rest.
+
+    ``around`` is what a look at the processes has found; without it they are looked at now.
+    """
     found = [store(reading, limits, seen.wall_ms), housekeeper(reading), slots(reading)]
     found += passes(reading, seen.wall_ms)
-    found += standing(reading)
-    found += removed(left_behind(reading.shared.root))
+    around = around or reading.processes.look()
+    found += standing(around.standing)
+    found += removed(around.left_behind)
     found += renamed(reading)
     found += workers(seen.workers, seen.calls, limits)
     found += groups(seen, limits)
@@ -204,9 +207,9 @@ def passes(reading: Reading, now_ms: int) -> Iterator[Finding]:
         yield Finding("passes", "stepped over", WARNING, state, remedy, (Value("stepped_over", count, 1),))
 
 
-def standing(reading: Reading) -> Iterator[Finding]:
-    """Look for processes that stand still. Leases move their queues and roles on; what others wait for is critical."""
-    for each in reading.processes.standing():
+def standing(found: Iterable[Holder]) -> Iterator[Finding]:
+    """Look at processes that stand still. Leases move their queues and roles on; what others wait for is critical."""
+    for each in found:
         roles = [byte for byte in each.held if byte < words.OWNERS]
         held = list(dict.fromkeys(map(words.locked, roles)))
         level = CRITICAL if any(map(words.is_waited_for, roles)) else WARNING

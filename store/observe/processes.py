@@ -40,9 +40,12 @@ class Processes:
         failing = self._shared.word("failing")
         return [name for bit, name in enumerate(layout.PASSES) if failing >> bit & 1]
 
-    def standing(self) -> list[holders.Holder]:
-        """Return the processes that stand still and have the store open, as far as they can be seen from here."""
-        return holders.standing(os.path.join(self._shared.root, "lock"))
+    def look(self) -> holders.Onlooked:
+        """Return which processes stand still, or have a store open that was removed, as far as they can be seen here.
+
+        It reads about every process of the host, so it is the dearest part of a look at a store.
+        """
+        return look(self._shared.root)
 
     @property
     def is_renamed(self) -> bool:
@@ -54,9 +57,9 @@ class Processes:
         return holders.in_use().get(os.path.realpath(self._shared.root), [])
 
 
-def left_behind(root: str) -> list[holders.Holder]:
-    """Return the processes that have a store open that was removed from ``root``, as far as they can be seen here."""
-    return holders.left_behind(os.path.join(root, "lock"))
+def look(root: str) -> holders.Onlooked:
+    """Return the same of the directory of a store, even if there is none any more."""
+    return holders.look(os.path.join(root, "lock"))
 
 
 def renamed() -> dict[str, list[holders.Holder]]:

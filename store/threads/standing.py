@@ -20,6 +20,8 @@ _IN_USE = re.compile(r"^lock:.* OFDLCK .* 0 0$", re.MULTILINE)
 """Of who has the store open: the byte BROKER_BYTE, shared or not."""
 _LOCK_FILES = ("/lock", "/lock (deleted)")
 _EXCLUSIVE_LOCK = ("OFDLCK", "WRITE")
+_NOWHERE = (-1, -1)
+"""As device and inode."""
 
 
 class Holder(NamedTuple):
@@ -55,11 +57,6 @@ def holders(path: str, byte: int) -> list[Holder]:
     return [each for each in _with_open(path) if byte in each.held]
 
 
-def standing(path: str) -> list[Holder]:
-    """Return the processes that stand still and have the lock file at ``path`` open, as far as they can be seen."""
-    return [each for each in _with_open(path) if each.stands]
-
-
 def holds(pid: int, path: str, byte: int) -> bool:
     """Tell whether the process that has this number here holds a byte of the lock file at ``path`` exclusively.
 
@@ -89,17 +86,35 @@ def _identity(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except OSError:
-        return -1, -1
+        return _NOWHERE
     return status.st_dev, status.st_ino
 
 
-def left_behind(path: str) -> list[Holder]:
-    """Return the processes that have a store open whose lock file was removed from ``path``, as far as they are seen.
+class Onlooked(NamedTuple):
+    """What one look at the processes finds of a store."""
+
+    standing: list[Holder]
+    """Those that stand still and have its lock file open."""
+    left_behind: list[Holder]
+    """Those that have a store open whose lock file was removed from the path.
 
     A process that has closed the store may keep the file open. What it holds of it then is not the store.
     """
-    gone = f"{os.path.realpath(path)} (deleted)"
-    return [Holder(pid, _command(pid), _stands(pid), ()) for pid in _pids() if _has_open_store(pid, gone)]
+
+
+def look(path: str) -> Onlooked:
+    """Look once at every process that can be seen: at those that have the store's file ``lock`` at ``path`` open."""
+    identity, gone = _identity(path), f"{os.path.realpath(path)} (deleted)"
+    found = Onlooked([], [])
+    for pid in _pids():
+        links = list(_lock_files(pid))
+        if any(identity == _identity(f"/proc/{pid}/fd/{descriptor}") != _NOWHERE for descriptor, _ in links):
+            holder = Holder(pid, _command(pid), _stands(pid), tuple(sorted(_held(pid, identity) or ())))
+            if holder.stands:
+                found.standing.append(holder)
+        if any(link == gone and _is_in_use(pid, descriptor) for descriptor, link in links):
+            found.left_behind.append(Holder(pid, _command(pid), _stands(pid), ()))
+    return found
 
 
 def in_use() -> dict[str, list[Holder]]:
@@ -115,18 +130,25 @@ def in_use() -> dict[str, list[Holder]]:
     return found
 
 
-def _has_open_store(pid: int, link: str) -> bool:
-    return link in _open_stores(pid)
-
-
 def _open_stores(pid: int) -> Iterator[str]:
     """Yield the lock files of which a process holds the byte that says that it has the store open."""
+    yield from (link for descriptor, link in _lock_files(pid) if _is_in_use(pid, descriptor))
+
+
+def _lock_files(pid: int) -> Iterator[tuple[str, str]]:
+    """Yield the descriptors of a process that are of files named ``lock``, and their paths."""
     with contextlib.suppress(OSError):
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
                 link = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-                if link.endswith(_LOCK_FILES) and _IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor}")):
-                    yield link
+                if link.endswith(_LOCK_FILES):
+                    yield descriptor, link
+
+
+def _is_in_use(pid: int, descriptor: str) -> bool:
+    with contextlib.suppress(OSError):
+        return _IN_USE.search(_text(f"/proc/{pid}/fdinfo/{descriptor}")) is not None
+    return False
 
 
 def _pids() -> Iterator[int]:

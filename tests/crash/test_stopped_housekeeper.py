@@ -72,8 +72,8 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         # And a check says who stands still, and how it goes on
         with Reading(str(root)) as seen:
             assert findings.housekeeper(seen).level == OK
-            (found,) = findings.standing(seen)
-            (process,) = seen.processes.standing()
+            (process,) = seen.processes.look().standing
+            (found,) = findings.standing([process])
         holds = any(words.is_waited_for(byte) for byte in process.held if byte < words.OWNERS)  # a flush is not alone
         assert holds or doing not in HOLDS_WHAT_OTHERS_WAIT_FOR
         assert found.subject == str(child.pid)
@@ -85,7 +85,7 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         send_delayed(store, range(2 * DELAYED, 3 * DELAYED))
         poll(lambda: len(delivered(store)) >= 3 * DELAYED, allowed_s)
         with Reading(str(root)) as seen:
-            assert list(findings.standing(seen)) == []
+            assert seen.processes.look().standing == []
         assert Counter(delivered(store)) == Counter(map(body_of, range(3 * DELAYED)))
 
 

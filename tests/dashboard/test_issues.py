@@ -171,3 +171,30 @@ def test_a_letter_that_got_the_place_of_a_settled_one_is_counted_once(store: Mes
     line = journal.read_text()
     journal.write_text(line.replace(letter.message.message_id, "0" * 32) + line)
     assert [(each.waiting, each.purged) for each in dead_letters.groups(backend)] == [(EVERY - 1, 1)]
+
+
+def test_the_four_most_frequent_exceptions_have_a_name_of_their_own_and_the_others_are_added() -> None:
+    rows = [
+        issues.Known("billing", Issue(error, place), "", number, 0, 1, (number, 0))
+        for error, place, number in [
+            *((name, "a.py:f", 9 - at) for at, name in enumerate("ABCDEF")),
+            ("F", "b.py:g", 9),
+        ]
+    ]
+    assert [(each.error, each.bins) for each in issues.by_exception(rows)] == [
+        ("F", (13, 0)),
+        ("A", (9, 0)),
+        ("B", (8, 0)),
+        ("C", (7, 0)),
+        ("others", (11, 0)),
+    ]
+    assert issues.by_exception([]) == []
+
+
+def test_all_issues_of_a_page_are_counted_in_the_parts_of_one_period(store: MessageStore) -> None:
+    known = Issues()
+    known.read(open_backend(store))
+    found = known.known(Selection())
+    assert [sum(each.bins) for each in found] == [EVERY // 2, EVERY // 2]
+    assert sum(sum(each.bins) for each in known.known(Selection(since_ms=1))) == EVERY
+    assert all(each.bins[-1] == each.letters for each in known.known(Selection(since_ms=1)))

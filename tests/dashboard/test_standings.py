@@ -39,7 +39,7 @@ def test_a_paused_group_says_who_did_it_and_when_it_would_have_drained(store: Pa
         seen = reading.observe()
         groups = standings(seen, figures(mail=Row(published=60, lag=90)), {}, 60)
         said = headline(seen, groups, marks_of(store), {"mail": 2.0})
-        (need, *_) = needs_of(reading, seen, groups)
+        (need, *_) = needs_of(reading, seen, groups, reading.processes.look())
     assert said.title == "Behind in 1 of 2 groups"
     assert said.sentences[0].startswith("mail is paused by ada for ")
     assert said.sentences[0].endswith("90 wait; resumed, it would drain in 1 min at its best pace.")
@@ -75,7 +75,10 @@ def test_what_delays_most_messages_stands_first(store: Path) -> None:
             known = figures(**{busy: Row(published=600, lag=90), quiet: Row(published=6, lag=90)})
             groups = standings(seen, known, {}, 60)
             assert [each.name for each in groups] == [busy, quiet]
-            assert [each.title for each in needs_of(reading, seen, groups)][:2] == [busy, quiet]
+            assert [each.title for each in needs_of(reading, seen, groups, reading.processes.look())][:2] == [
+                busy,
+                quiet,
+            ]
 
 
 def test_the_time_to_drain_is_the_lag_by_what_leaves_beyond_what_comes(store: Path) -> None:

@@ -19,7 +19,7 @@ from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreReplaced, StoreUnusable
 from rmqclient.health import findings
 from rmqclient.store import open_store
-from rmqclient.store.observe.processes import left_behind
+from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
@@ -298,7 +298,7 @@ def test_a_check_names_who_has_a_store_open_that_was_removed(
     root = tmp_path / "store"
     with contextlib.suppress(StoreReplaced), Producer(root, config=SMALL) as producer:
         producer.send("orders", b"1")
-        assert left_behind(str(root)) == []
+        assert look(str(root)).left_behind == []
         if is_replaced:
             in_place_of(root, how)
         else:
@@ -315,4 +315,4 @@ def test_a_check_names_who_has_a_store_open_that_was_removed(
         assert f"process {os.getpid()} " in said.out + said.err
 
     # And once it has let go, none
-    assert left_behind(str(root)) == []
+    assert look(str(root)).left_behind == []

@@ -16,6 +16,7 @@ from rmqclient.backend import Backend
 from rmqclient.dashboard.desk.jobs import Jobs
 from rmqclient.dashboard.desk.live import Live
 from rmqclient.dashboard.desk.rendering import Renderer
+from rmqclient.dashboard.looking.around import Around
 from rmqclient.dashboard.looking.issues import Issues
 from rmqclient.dashboard.looking.past import Past
 from rmqclient.dashboard.looking.sample import Sampling
@@ -52,6 +53,7 @@ class Desk:
         self.renderer = Renderer()
         self.live = Live(lambda: Sampling(self.store().root))
         self.past = Past(lambda: self.store().root)
+        self.around = Around(lambda: self.store().root)
         self.issues = Issues()
         self.jobs = Jobs()
         self._place = place

@@ -6,11 +6,14 @@ the number of its issue. A request reads for a second at most; what is left is r
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +26,15 @@ from rmqclient.store.observe.config import settled_letters
 
 BINS = 24
 """Columns of a sparkline."""
+_NAMED = 4
+"""Exceptions that a chart names."""
 READ_AT_MOST = 2_000
 """Dead letters that one page reads to find those with a text, a key or a topic."""
 _READ_S = 1.0
 _READ_AT_ONCE = 32
 _EVERY_TAG = parse_tags("*")
 _UNREAD = -1
+_END_OF_TIME = 1 << 63
 
 
 class Known(NamedTuple):
@@ -44,6 +50,35 @@ class Known(NamedTuple):
     last_ms: int
     bins: tuple[int, ...]
     """How many failed in each part of the period, the oldest first."""
+
+
+class Failing(NamedTuple):
+    """How many dead letters an exception made in each part of a period, the oldest first."""
+
+    error: str
+    """Its class; empty for dead letters without a history, ``others`` for what is not among the most frequent."""
+    bins: tuple[int, ...]
+
+    @property
+    def letters(self) -> int:
+        """How many in the whole period."""
+        return sum(self.bins)
+
+
+def by_exception(issues: Iterable[Known]) -> list[Failing]:
+    """Return how often each exception made a dead letter, over time, the most frequent first, four and the others."""
+    bins: dict[str, tuple[int, ...]] = {}
+    for each in issues:
+        bins[each.issue.error] = _added(bins.get(each.issue.error, ()), each.bins)
+    found = sorted((Failing(*each) for each in bins.items()), key=lambda each: (-each.letters, each.error))
+    rest: tuple[int, ...] = ()
+    for each in found[_NAMED:]:
+        rest = _added(rest, each.bins)
+    return [*found[:_NAMED], *([Failing("others", rest)] if rest else [])]
+
+
+def _added(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(int.__add__, one, other)) if one else other
 
 
 class At(NamedTuple):
@@ -115,12 +150,13 @@ class Issues:
             found: dict[int, list[int]] = {}
             for each in self._queues.values():
                 if group in ("", each.group):
-                    for at in self._of(each, wanted.done):
-                        stored = each.stored[at]
-                        if _is_in(stored, wanted):
-                            found.setdefault(each.issue[at], []).append(stored)
+                    for _, stored, number in self._of(each, wanted):
+                        found.setdefault(number, []).append(stored)
             names = {number: name for name, number in self._numbers.items()}
-            rows = [self._known(names[number], number, times, wanted) for number, times in found.items()]
+            # All have the same period, so that they can be compared, and added.
+            begin = wanted.since_ms or min(map(min, found.values()), default=0)
+            end = (wanted.until_ms or int(time.time() * 1000)) + 1
+            rows = [self._known(names[number], number, times, begin, end) for number, times in found.items()]
         rows = [row for row in rows if error.lower() in f"{row.issue.error}: {row.text} {row.issue.place}".lower()]
         return sorted(rows, key=lambda row: -row.last_ms)
 
@@ -142,29 +178,39 @@ class Issues:
 
     def _places(self, groups: Collection[str], wanted: Selection, before: At | None) -> list[At]:
         with self._lock:
-            places = [
-                At(each.stored[at], each.queue.queue_id, each.low + at, each.group)
-                for each in self._queues.values()
-                if each.group in groups
-                for at in self._of(each, wanted.done)
-                if _is_in(each.stored[at], wanted)
-                and (wanted.issue is None or each.issue[at] == self._numbers.get((each.group, wanted.issue)))
-            ]
-        return sorted((place for place in places if before is None or place < before), reverse=True)
+            places = []
+            for each in self._queues.values():
+                if each.group in groups:
+                    queue_id, name = each.queue.queue_id, each.group
+                    only = None if wanted.issue is None else self._numbers.get((name, wanted.issue), _UNREAD)
+                    places += [
+                        (stored, queue_id, offset, name)
+                        for offset, stored, number in self._of(each, wanted)
+                        if only in (None, number)
+                    ]
+        found = heapq.nlargest(
+            READ_AT_MOST + 1, places if before is None else (each for each in places if each < before)
+        )
+        return [At(*each) for each in found]
 
-    def _of(self, each: _Queue, done: bool) -> Iterator[int]:
-        settled = () if done else self._settled.get(each.queue.topic, ())
-        for at in range(max(0, each.read_to - each.low), len(each.issue)):
-            if each.issue[at] != _UNREAD and each.low + at not in settled:
-                yield at
+    def _of(self, each: _Queue, wanted: Selection) -> list[tuple[int, int, int]]:
+        """Return what was read of a queue and is wanted: offset, when it was stored, the number of its issue."""
+        settled = set() if wanted.done else self._settled.get(each.queue.topic, set())
+        since, until, begin = wanted.since_ms or 0, wanted.until_ms or _END_OF_TIME, max(0, each.read_to - each.low)
+        return [
+            (offset, stored, number)
+            for offset, stored, number in zip(
+                range(each.low + begin, each.low + len(each.issue)),
+                each.stored[begin:],
+                each.issue[begin:],
+                strict=True,
+            )
+            if number != _UNREAD and since <= stored <= until and offset not in settled
+        ]
 
-    def _known(self, name: tuple[str, Issue], number: int, times: list[int], wanted: Selection) -> Known:
-        first, last = min(times), max(times)
-        begin, end = wanted.since_ms or first, (wanted.until_ms or int(time.time() * 1000)) + 1
-        bins = [0] * BINS
-        for each in times:
-            bins[min(BINS - 1, max(0, (each - begin) * BINS // max(1, end - begin)))] += 1
-        return Known(*name, self._texts[number][1], len(times), first, last, tuple(bins))
+    def _known(self, name: tuple[str, Issue], number: int, times: list[int], begin: int, end: int) -> Known:
+        times.sort()
+        return Known(*name, self._texts[number][1], len(times), times[0], times[-1], _bins(times, begin, end))
 
     def _brought_up_to_date(self, backend: Backend, queue: MessageQueue) -> _Queue:
         low, high = backend.queues.span(queue)
@@ -205,8 +251,10 @@ class Issues:
             self._journal, self._settled = journal, settled_letters(str(directory))
 
 
-def _is_in(stored_ms: int, wanted: Selection) -> bool:
-    return (wanted.since_ms or 0) <= stored_ms and (wanted.until_ms is None or stored_ms <= wanted.until_ms)
+def _bins(times: list[int], begin_ms: int, end_ms: int) -> tuple[int, ...]:
+    """Return how many of ascending times are in each part of a period. A clock that was set stays within it."""
+    cuts = [bisect_left(times, begin_ms + (end_ms - begin_ms) * number / BINS) for number in range(1, BINS)]
+    return tuple(after - before for before, after in pairwise([0, *cuts, len(times)]))
 
 
 def name_of(letter: DeadLetter) -> str:

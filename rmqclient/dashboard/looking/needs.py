@@ -19,6 +19,7 @@ from rmqclient.store.history.rings import Row
 from rmqclient.store.observe.observation import Observation
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.observe.summary import Group, groups_of
+from rmqclient.store.threads.standing import Onlooked
 
 BEHIND_S = 60.0
 """A group whose oldest message is older than this is behind, whatever it does."""
@@ -116,14 +117,14 @@ def standings(
     return sorted(found, key=lambda each: (-each.is_behind, -each.impact, -each.group.lag, each.name))
 
 
-def needs_of(reading: Reading, seen: Observation, groups: Sequence[Standing]) -> list[Need]:
-    """Return what needs attention, the most urgent first.
+def needs_of(reading: Reading, seen: Observation, groups: Sequence[Standing], around: Onlooked) -> list[Need]:
+    """Return what needs attention, the most urgent first; ``around`` are the processes that have the store open.
 
     How many workers there should be, only `rmq check` is told.
     """
     by_name = {each.name: each for each in groups}
     hung = any(each.group.state.startswith("hung") for each in groups)
-    found = findings.look_at(reading, seen, Limits(min_ready=0))
+    found = findings.look_at(reading, seen, Limits(min_ready=0), around)
     needs = [
         _need(each, by_name) for each in found if each.level != findings.OK and not (hung and each.check == "hung")
     ]

@@ -155,15 +155,17 @@ def _with_keys(backend: Backend, wanted: Search) -> Iterator[ReceivedMessage]:
     """Yield what has a key or an id. A copy of a message is left out beside the message itself."""
     topics = [wanted.topic] if wanted.topic else [each for each in backend.topics.names() if _is_searched(each)]
     since, until = wanted.since_ms or 0, _END_OF_TIME if wanted.until_ms is None else wanted.until_ms
-    most, rows = wanted.limit + 1, list[ReceivedMessage]()
+    latest = min(until, wanted.below.stored_ms) if wanted.below else until
+    most, rows, asked = wanted.limit + 1, list[ReceivedMessage](), dict[tuple[str, str], list[ReceivedMessage]]()
+    full = [(topic, key) for topic in topics for key in wanted.keys]
     while True:
-        latest = min(until, wanted.below.stored_ms) if wanted.below else until
-        asked = [backend.messages.by_key(topic, key, since, latest, most) for topic in topics for key in wanted.keys]
+        asked |= {(topic, key): backend.messages.by_key(topic, key, since, latest, most) for topic, key in full}
+        full = [each for each in full if len(asked[each]) == most]
         # What a full row ends with may have others of its ms behind it, which stand above it on the page.
-        whole_after = max((row[-1].store_timestamp for row in asked if len(row) == most), default=-1)
+        whole_after = max((asked[each][-1].store_timestamp for each in full), default=-1)
         rows = [
             each
-            for row in asked
+            for row in asked.values()
             for each in row
             if each.store_timestamp > whole_after and _is_below(each, wanted.below)
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -30,6 +31,7 @@ from rmqclient.message import Message, ReceivedMessage
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreBusy, StoreCorrupt, StoreFull
+from rmqclient.store.observe.summary import Group
 
 _TONES = {
     "failed": "bad",
@@ -61,8 +63,8 @@ def show_one(request: Request) -> Response:
         message = backend.queues.message_at(queue, offset)
     except (MessageExpired, StoreCorrupt) as error:
         return desk.page(request, "messages/gone.html", status=404, text=str(error), **facts)
-    life = _life(backend, message)
     groups = backend.groups.all()
+    life = _life(backend, message, groups)
     answers = [] if isinstance(life, str) else answers_of(life, groups)
     return desk.page(
         request,
@@ -177,10 +179,10 @@ def _own(message: ReceivedMessage) -> dict[str, str]:
     return {name: value for name, value in own_properties(message.properties).items() if name != HISTORY}
 
 
-def _life(backend: Backend, message: ReceivedMessage) -> list[Step] | str:
+def _life(backend: Backend, message: ReceivedMessage, groups: Sequence[Group]) -> list[Step] | str:
     """Return what happened to a message, or why that cannot be read: the message is shown all the same."""
     try:
-        return life_of(backend, message)
+        return life_of(backend, message, groups)
     except (StoreFull, StoreBusy) as error:
         return str(error)
 

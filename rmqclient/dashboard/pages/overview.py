@@ -24,7 +24,7 @@ def show(request: Request) -> Response:
     with desk.reading() as reading:
         seen = reading.observe()
         groups = standings(seen, past.figures(), dead_letters_of(desk), RANGES[name])
-        needs = needs_of(reading, seen, groups)
+        needs = needs_of(reading, seen, groups, desk.around.now())
     marks = desk.past.marks(past.since_ms)
     busy = [each for each in groups if not each.is_idle]
     shown = busy[:_GROUPS_SHOWN]

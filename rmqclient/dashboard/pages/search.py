@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
@@ -24,6 +25,7 @@ from rmqclient.errors import UnknownTopic
 from rmqclient.failures.dead_letters import Selection
 from rmqclient.message import ReceivedMessage
 from rmqclient.store.errors import StoreBusy, StoreFull
+from rmqclient.store.observe.summary import Group
 
 _MOST = 500
 _ANSWERED = 3
@@ -54,6 +56,7 @@ def show(request: Request) -> Response:
     if asked(request, "format") == "jsonl" and not wrong:
         return _file(found.messages)
     is_first = wanted.below is None
+    groups = backend.groups.all() if is_first else []
     return desk.page(
         request,
         "search/all.html",
@@ -63,8 +66,8 @@ def show(request: Request) -> Response:
         found=found,
         next=_next(query, wanted, found),
         rows=[(message, brief(message)) for message in found.messages],
-        answers=_answers(backend, found, query) if is_first and (wanted.keys or wanted.message_id) else [],
-        names=_names(desk, backend, query) if is_first else [],
+        answers=_answers(backend, found, query, groups) if is_first and (wanted.keys or wanted.message_id) else [],
+        names=_names(desk, backend, query, groups) if is_first else [],
         issues=_issues(desk, backend, query) if is_first and not wrong else [],
         tones=TONES,
         wrong=wrong,
@@ -127,13 +130,14 @@ def _next(query: Query, wanted: Search, found: Found) -> dict[str, str]:
     return {"q": str(query), "below": below}
 
 
-def _answers(backend: Backend, found: Found, query: Query) -> list[tuple[ReceivedMessage, list[Answer] | str]]:
+def _answers(
+    backend: Backend, found: Found, query: Query, groups: Sequence[Group]
+) -> list[tuple[ReceivedMessage, list[Answer] | str]]:
     """Return how the groups stand with the first messages, or why that cannot be read."""
     answered: list[tuple[ReceivedMessage, list[Answer] | str]] = []
-    groups = backend.groups.all()
     for message in found.messages[:_ANSWERED]:
         try:
-            answers = answers_of(life_of(backend, message), groups)
+            answers = answers_of(life_of(backend, message, groups), groups)
             wanted = query.chips.get("group", "")
             answered.append((message, [each for each in answers if wanted in ("", each.group)]))
         except (StoreBusy, StoreFull) as error:
@@ -141,13 +145,12 @@ def _answers(backend: Backend, found: Found, query: Query) -> list[tuple[Receive
     return answered
 
 
-def _names(desk: Desk, backend: Backend, query: Query) -> list[_Name]:
+def _names(desk: Desk, backend: Backend, query: Query, groups: Sequence[Group]) -> list[_Name]:
     """Return what has all the words in its name, or is named by a chip."""
-    groups = [each.group for each in backend.groups.all()]
     with desk.reading() as reading:
         workers = reading.workers()
     rows = [
-        *(_Name("groups", name, ("groups", name)) for name in groups),
+        *(_Name("groups", each.group, ("groups", each.group)) for each in groups),
         *(_Name("topics", name, ("topics", name)) for name in backend.topics.names()),
         *(_Name("workers", each.name or f"worker {each.pid}", ("workers", each.pid)) for each in workers),
     ]
