@@ -11,8 +11,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -26,8 +28,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rmqclient.opening import open_backend
 from rmqclient.store import open_store
 from tests.dashboard.load import HOSTILE_KEY
-from tests.dashboard.shop import Shop, open_shop
-from tests.workers.supervised import eventually
+from tests.dashboard.shop import Shop, end, open_shop
+from tests.workers.supervised import COMMAND, eventually
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -296,8 +298,8 @@ def test_one_handler_is_paused_with_a_reason_in_three_clicks_and_the_first_page_
     expect(page.locator("#live .notice")).to_contain_text("books are closed")
     page.goto(f"{shop.base}/")
     expect(page.locator("h1")).to_have_text(re.compile("Behind in [1-3] of 3 groups"))
-    expect(page.locator("#said")).to_contain_text(re.compile(r"ledger is paused by ada for .*; \d+ wait"))
-    expect(page.locator("#live-marks")).to_contain_text("pause ledger by ada: books are closed")
+    expect(page.locator("#said")).to_contain_text(re.compile(r"ledger is paused by ada \(typed\) for .*; \d+ wait"))
+    expect(page.locator("#live-marks")).to_contain_text("pause ledger by ada (typed): books are closed")
     page.locator(".needs li", has_text="ledger").get_by_text("Resume…").click()
     page.get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator(".strip .pill")).to_have_text(re.compile("running|idle"))
@@ -374,6 +376,53 @@ def test_a_page_of_a_dashboard_that_was_restarted_says_so_and_not_that_others_ha
     expect(page.locator("#veil")).to_contain_text("was restarted: open its new address", timeout=LONG_MS)
     assert "20 pages" not in page.locator("#live-text").inner_text()
     context.close()
+
+
+def test_a_page_is_veiled_while_its_dashboard_is_away_and_goes_on_when_it_is_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    # Given a page of a dashboard with a token that outlives it
+    open_store(tmp_path / "store").close()
+    (tmp_path / "token").write_text("a token for tests only")
+    (tmp_path / "token").chmod(0o600)
+    context = browser.new_context()
+    page = context.new_page()
+    first, address = dashboard_of(tmp_path, "127.0.0.1:0")
+    try:
+        page.goto(address if "token=" in address else f"{address.rstrip('/')}/?token=a+token+for+tests+only")
+        expect(page.locator("#live-text")).to_have_text("Live", timeout=LONG_MS)
+        expect(page.locator("#veil")).to_be_hidden()
+
+        # When the dashboard dies, then the page is dimmed, and says since when
+        first.kill()
+        first.wait()
+        expect(page.locator("#veil")).to_contain_text("No connection to the dashboard since", timeout=LONG_MS)
+        expect(page.locator("html")).to_have_class(re.compile("stale"))
+
+        # And when it is back at its address, the page goes on by itself
+        second, _ = dashboard_of(tmp_path, page.url.removeprefix("http://").partition("/")[0])
+        try:
+            expect(page.locator("#veil")).to_be_hidden(timeout=LONG_MS)
+            expect(page.locator("#live-text")).to_have_text("Live", timeout=LONG_MS)
+        finally:
+            end(second)
+    finally:
+        end(first)
+        context.close()
+
+
+def dashboard_of(directory: Path, listen: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a dashboard of a directory's store with its token; return it and its address."""
+    command = [*COMMAND, "dashboard", str(directory / "store"), "--listen", listen]
+    child = subprocess.Popen(
+        [*command, "--token-file", str(directory / "token")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    return child, child.stdout.readline().strip()
 
 
 def test_rows_are_ordered_by_a_column_and_stay_while_numbers_move(page: Page, shop: Shop) -> None:

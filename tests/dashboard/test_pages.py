@@ -523,13 +523,35 @@ def test_a_pause_says_why_and_who_and_how_many_wait(store: Path) -> None:
         browser.post("/groups/billing/pause", data=form, headers=OWN)
         shown = text_of(page(browser, "/"))
         assert "Behind in 1 of 1 group " in shown
-        assert re.search(r"billing is paused by ada for \d+ s; \d+ wait", shown)
+        assert re.search(r"billing is paused by ada \(typed\) for \d+ s; \d+ wait", shown)
         assert "SMTP is down" in text_of(page(browser, "/groups/billing"))
         browser.post("/groups/billing/resume", data=form, headers=OWN)
     assert [(each.kind, each.subject, each.author) for each in marks_of(store)][-2:] == [
-        ("pause", "billing", "ada"),
-        ("resume", "billing", "ada"),
+        ("pause", "billing", "ada (typed)"),
+        ("resume", "billing", "ada (typed)"),
     ]
+
+
+def test_a_visitor_whom_the_proxy_names_is_not_asked_for_a_name_and_cannot_give_another(store: Path) -> None:
+    consume(store, 2)
+    with visitor(store, allow_actions=True, author_header="X-User") as browser:
+        assert 'name="author"' in page(browser, "/groups/billing")
+        browser.headers["X-User"] = "grace"
+        assert 'name="author"' not in page(browser, "/groups/billing")
+        form = {"form_token": form_token(browser), "author": "ada"}
+        browser.post("/groups/billing/pause", data=form, headers=OWN)
+    assert marks_of(store)[-1].author == "grace"
+
+
+def test_failures_are_shown_over_time_by_exception_on_the_pages_of_dead_letters_and_of_their_group(store: Path) -> None:
+    consume(store, 3)
+    give_up(store, 3)
+    with visitor(store) as browser:
+        for path in ("/dead-letters", "/groups/billing"):
+            shown = page(browser, path)
+            assert "Failures by exception" in shown, path
+            assert 'aria-label="Dead letters over time: ValueError 3"' in shown, path
+        assert "Failures by exception" not in page(browser, "/dead-letters?error=nothing like it")
 
 
 def test_the_history_of_a_group_is_read_by_a_range(store: Path) -> None:

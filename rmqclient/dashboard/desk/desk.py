@@ -102,13 +102,20 @@ class Desk:
         self.acted(request, action, **facts)
 
     def author(self, request: Request, given: str = "") -> str:
-        """Return who acts, for the marks of the store: whom the proxy names, or visitors, or the user of this process.
+        """Return who acts, for the marks of the store: whom the proxy names, or the user of this process.
 
-        Beside the user stands the browser, as in the log: everyone with the token acts as this user.
+        Beside the user stands the browser, as in the log: everyone with the token acts as this user. A name that a
+        visitor has typed, ``given``, is marked as such: nobody has checked it.
         """
+        if name := self.named(request):
+            return name
+        typed = "".join(filter(str.isprintable, given)).strip()[:_LONGEST_AUTHOR]
+        return f"{typed} (typed)" if typed else f"{user()}, browser {request.state.browser}"
+
+    def named(self, request: Request) -> str:
+        """Return whom the proxy names; empty without a proxy that does."""
         named = request.headers.get(self._author_header, "") if self._author_header else ""
-        name = "".join(filter(str.isprintable, named)).strip()[:_LONGEST_AUTHOR]
-        return name or given[:_LONGEST_AUTHOR] or f"{user()}, browser {request.state.browser}"
+        return "".join(filter(str.isprintable, named)).strip()[:_LONGEST_AUTHOR]
 
     def acted(self, request: Request, action: str, **facts: Any) -> None:
         """Write the log line of an action: what was done, and which browser asked for it."""

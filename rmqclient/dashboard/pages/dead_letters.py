@@ -19,7 +19,7 @@ from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, aske
 from rmqclient.dashboard.desk.jobs import Job, JobRuns, What
 from rmqclient.dashboard.desk.rendering import url
 from rmqclient.dashboard.looking.bodies import brief
-from rmqclient.dashboard.looking.issues import At, chosen, name_of
+from rmqclient.dashboard.looking.issues import At, by_exception, chosen, name_of
 from rmqclient.failures import dead_letters
 from rmqclient.failures.dead_letters import DeadLetter, Issue, Selection
 from rmqclient.failures.frames import runs_of
@@ -69,12 +69,15 @@ def show(request: Request) -> Response:
     found = desk.issues.page(backend, chosen_groups, wanted.selection, before, limit)
     hour = Selection(since_ms=_now_ms() - _HOUR_MS)
     known = desk.issues.known(wanted.selection, wanted.group, wanted.selection.error or "")
+    shown = [each for each in known if wanted.selection.issue in (None, each.issue)]
     return desk.page(
         request,
         "dead_letters/all.html",
         groups=groups,
         wanted=wanted,
-        issues=[each for each in known if wanted.selection.issue in (None, each.issue)],
+        issues=shown,
+        failing=by_exception(shown),
+        begin_ms=wanted.selection.since_ms or min((each.first_ms for each in known), default=0),
         last_hour={(each.group, each.issue): each.letters for each in desk.issues.known(hour, wanted.group)},
         rows=[(each, name_of(each), brief(each.message)) for each in found.shown],
         next=":".join(map(str, found.next)) if found.next else "",

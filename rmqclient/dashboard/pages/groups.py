@@ -12,11 +12,13 @@ from rmqclient.admin.infos import assignment_of, subscriptions_of
 from rmqclient.dashboard.desk.desk import desk_of
 from rmqclient.dashboard.desk.forms import Form, WrongInput, action, asked, asked_range, position, written
 from rmqclient.dashboard.desk.rendering import url
+from rmqclient.dashboard.looking.issues import by_exception
 from rmqclient.dashboard.looking.lanes import lanes_of
 from rmqclient.dashboard.looking.needs import standings
 from rmqclient.dashboard.looking.past import RANGES, WORDS, words_of
 from rmqclient.dashboard.pages.overview import dead_letters_of
 from rmqclient.errors import UnknownGroup
+from rmqclient.failures.dead_letters import Selection
 from rmqclient.store.observe.summary import RETRY_PREFIX, state_of
 
 _SHOWN = 50
@@ -63,9 +65,12 @@ def show_one(request: Request) -> Response:
     group = standing.group
     marks = [mark for mark in desk.past.marks(0, name) if mark.subject == name]
     workers = {each.pid: each.name for each in seen.workers}
+    desk.issues.read(desk.backend())
     return desk.page(
         request,
         "groups/one.html",
+        failing=by_exception(desk.issues.known(Selection(since_ms=past.since_ms), name)),
+        begin_ms=past.since_ms,
         each=standing,
         group=group,
         figures=standing.figures,
@@ -79,6 +84,7 @@ def show_one(request: Request) -> Response:
         paused=any(state_of(each) == "paused" for each in group.queues),
         pause_mark=next((mark for mark in reversed(marks) if mark.kind == "pause"), None),
         marks=[(mark, words_of(mark)) for mark in reversed(marks[-_MARKS_SHOWN:])],
+        named=desk.named(request),
         done=asked(request, "done"),
     )
 
