@@ -68,8 +68,8 @@ class Failing(NamedTuple):
 def by_exception(issues: Iterable[Known]) -> list[Failing]:
     """Return how often each exception made a dead letter, over time, the most frequent first, four and the others."""
     bins: dict[str, tuple[int, ...]] = {}
-    for each in issues:
-        bins[each.issue.error] = _added(bins.get(each.issue.error, ()), each.bins)
+    for issue in issues:
+        bins[issue.issue.error] = _added(bins.get(issue.issue.error, ()), issue.bins)
     found = sorted((Failing(*each) for each in bins.items()), key=lambda each: (-each.letters, each.error))
     rest: tuple[int, ...] = ()
     for each in found[_NAMED:]:
