@@ -121,10 +121,9 @@ class Admin(Closing):
         return self.topic(name)
 
     def remove_topic(self, name: str) -> None:
-        """Forget a topic; its messages stay in the log until retention removes them. Raises UnknownTopic.
+        """Forget a topic; its messages stay in the log until retention removes them, hidden. Raises UnknownTopic.
 
-        A topic that is made again hides them as long as a process has the store open. After that they show again, and
-        groups that have not passed them handle them: :meth:`seek` the groups first.
+        A topic of this name that is made again goes on behind them.
         """
         store = store_of(self._backend, "a removal of a topic")
         self._backend.topics.queues(check_topic(name, reserved=True))

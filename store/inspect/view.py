@@ -104,7 +104,7 @@ class LocalView:
     def ranges(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, range]:
         """Return what :meth:`offsets` returns of each queue, by one look at the end of the log.
 
-        While a process has the store open, the queues of a removed topic begin where they ended then.
+        The queues of a removed topic begin where they ended then.
         """
         reader = open_reader(self.root)
         log, lows = range(reader.begin, reader.limit), reader.lows()

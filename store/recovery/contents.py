@@ -52,8 +52,8 @@ DIRECTORIES: Final = {
     LOG: _LOG_FILE.pattern,
     "consumequeue": r"[^/]+/[0-9]+/[0-9]{20}",
     "index": "[0-9]{17}",
-    "config": rf"(topics|consumerOffset|delayOffset|subscriptionGroup|kvConfig|consumerFilter|consumerOrderInfo)"
-    rf"{_DOCUMENT}|deadLetters\.jsonl",
+    "config": rf"(topics|consumerOffset|delayOffset|subscriptionGroup|kvConfig|consumerFilter|consumerOrderInfo"
+    rf"|removedTopics){_DOCUMENT}|deadLetters\.jsonl",
     "compaction": r"[^/]+/[0-9]+/compacted(\.tmp|\.damaged-[0-9]+)?",
     "diverged": r"unfinished|[0-9]{20}-[0-9]+(\.[0-9]+)?\.log",
     "quarantined": r"[^/]+",

@@ -43,7 +43,15 @@ from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
-from rmqclient.store.settings import checkpoint, config_file, identity, lineage, replica_mark, store_settings
+from rmqclient.store.settings import (
+    checkpoint,
+    config_file,
+    identity,
+    lineage,
+    removed_topics,
+    replica_mark,
+    store_settings,
+)
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark
 from rmqclient.store.settings.replication import read_replication
 from rmqclient.store.settings.store_settings import STORE_SETTINGS_FILE, StoreSettings
@@ -316,7 +324,7 @@ def _build(
         for topic, settings in config_file.read_topics(root).items()
         for queue_id in range(queues_of(settings))
     ]
-    bounds = compaction.lowered(root, recovered.queues)
+    bounds = removed_topics.hidden(root, compaction.lowered(root, recovered.queues))
     topics.add(sorted({*declared, *bounds}), bounds)
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:

@@ -214,7 +214,7 @@ def read_consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
     for key, entry in document.table(path, document.read(path) or {}, "offsetTable").items():
         names = key.split("@")
         if len(names) == 2 and all(is_name(name) for name in names):
-            offsets[names[0], names[1]] = _queue_offsets(path, key, entry)
+            offsets[names[0], names[1]] = queue_offsets(path, key, entry)
     return offsets
 
 
@@ -264,7 +264,8 @@ def consumer_offsets_digest(root: Path) -> int:
     return _digest(document.content(root / CONSUMER_OFFSETS_FILE))
 
 
-def _queue_offsets(path: Path, key: str, entry: object) -> dict[int, int]:
+def queue_offsets(path: Path, key: str, entry: object) -> dict[int, int]:
+    """Return the offsets by queue id that ``entry`` holds under ``key``. Raises StoreCorrupt."""
     offsets: dict[int, int] = {}
     for queue_id, offset in document.fields(path, key, entry).items():
         if type(offset) is not int or not re.fullmatch("[0-9]{1,10}", queue_id):
@@ -288,7 +289,7 @@ def read_delay_offsets(root: Path) -> dict[int, int]:
         StoreCorrupt: damaged without a good ``.bak``, or an offset is not an integer.
     """
     path = root / DELAY_OFFSETS_FILE
-    return _queue_offsets(path, "offsetTable", document.table(path, document.read(path) or {}, "offsetTable"))
+    return queue_offsets(path, "offsetTable", document.table(path, document.read(path) or {}, "offsetTable"))
 
 
 def write_delay_offsets(root: Path, offsets: Mapping[int, int]) -> None:

@@ -24,7 +24,7 @@ from rmqclient.store.files.compacted_file import DIRECTORY, directory_of, make_d
 from rmqclient.store.files.file_lock import TOPIC_BYTE, LockFile
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, removed_topics
 from rmqclient.store.settings.config_file import READABLE, WRITABLE, TopicConfig
 from rmqclient.store.settings.replica_mark import check_primary
 
@@ -211,17 +211,20 @@ class TopicTable:
         Messages that a running producer has sent since it was removed are hidden, too: they make it no topic again.
         Its messages stay in the log until retention removes them, and its queues stay in the table: other processes
         hold them by their numbers. A topic of this name that is made again goes on with these queues and offsets.
-        The begin of its queues is in shared memory only: once every process has closed the store, what is left in the
-        log shows again in a topic that is made again. A lost ``topics.json`` looks the same, and must hide nothing.
+        Where they begin is in :mod:`rmqclient.store.settings.removed_topics`, too, for a later opening. A lost
+        ``topics.json`` hides nothing. Raises StoreFull.
         """
         self._check_primary()
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
-            is_removed = config_file.remove_topic(self._root, topic)
-            if not self.is_compact(topic):
-                for queue in self._by_topic.get(topic, ()):
-                    is_removed |= self.min_offset(queue) < self.max_offset(queue)
-                    self.raise_min_offset(queue, self.max_offset(queue))
+            queues = () if self.is_compact(topic) else self._by_topic.get(topic, ())
+            ends = {queue: self.max_offset(queue) for queue in queues}
+            hidden = {queue: end for queue, end in ends.items() if self.min_offset(queue) < end}
+            if hidden:
+                removed_topics.write_begins(self._root, hidden)
+            is_removed = config_file.remove_topic(self._root, topic) or bool(hidden)
+            for queue, end in hidden.items():
+                self.raise_min_offset(queue, end)
         self._state.signal_membership()
         return is_removed
 

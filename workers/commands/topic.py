@@ -126,9 +126,8 @@ def topic_update(
 def topic_rm(topic_name: str, yes: bool, root: Path | str) -> None:
     """Remove TOPIC. Its messages stay in the log until retention removes them.
 
-    A send or a handler creates the topic again, with the queues and offsets that it had. Its old messages are hidden
-    while any process has the store open. After all have closed it, they reappear and are handled: to skip them
-    permanently, seek the groups of the topic to the latest message first.
+    A send or a handler creates the topic again, with the queues and offsets that it had. Its old messages stay hidden,
+    and are handled by no group.
     """
     with opened_admin(root) as admin:
         info = admin.topic(topic_name)

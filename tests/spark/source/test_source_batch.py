@@ -188,6 +188,11 @@ def test_a_removed_topic_is_read_as_consumers_read_it(spark: SparkSession, tmp_p
         producer.create_topic("orders", 4)
         producer.send(Message("orders", b"new"))
         assert [bytes(row.value) for row in load(spark, store.root, subscribe="orders").collect()] == [b"new"]
+    # And so it is when every process has closed the store, and a consumer has opened it again
+    assert load(spark, tmp_path / "store", subscribe="orders").count() == 1
+    with PullConsumer(tmp_path / "store", group="late") as consumer:
+        assert [bytes(message.body) for message in consumer.messages("orders", wait=0)] == [b"new"]
+    assert load(spark, tmp_path / "store", subscribe="orders").count() == 1
 
 
 def test_what_is_compacted_is_read_with_the_log_behind_it(spark: SparkSession, tmp_path: Path) -> None:
