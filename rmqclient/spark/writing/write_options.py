@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqclient.names import check_group, check_topic
+from rmqclient.place import CLUSTER_SCHEME, check_scheme, scheme_of
 
 _NAMES = ("path", "topic", "txnAppId", "txnVersion", "flush", "producerGroup")
 _KNOWN = {name.lower(): name for name in _NAMES}
@@ -66,7 +67,7 @@ def keys_of(application: str, topic: str | None) -> str:
 
 def is_for_cluster(given: Mapping[str, str]) -> bool:
     """Return whether the options name a cluster."""
-    return any(name.lower() == "path" and value.startswith("rocketmq://") for name, value in given.items())
+    return any(name.lower() == "path" and scheme_of(value) == CLUSTER_SCHEME for name, value in given.items())
 
 
 def parse_for_cluster(given: Mapping[str, str], *, streaming: bool) -> ClusterWriteOptions:
@@ -91,7 +92,10 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     if "producergroup" in options:
         raise ValueError("option producerGroup: only a cluster has it: save('rocketmq://host:9876')")
     topic, application, version = _common(options, streaming=streaming)
-    root = Path(options["path"].removeprefix("file://").removeprefix("file:")).absolute()
+    path = options["path"].removeprefix("file://").removeprefix("file:")
+    if scheme_of(path):
+        check_scheme(path)
+    root = Path(path).absolute()
     return WriteOptions(root, topic, application, version, _flush(options.get("flush", "commit")))
 
 

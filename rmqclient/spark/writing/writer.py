@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -116,6 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 'outputMode("complete") would replace all earlier rows, but a log only grows: use '
                 'outputMode("append") or outputMode("update")'
             )
+        _check_not_gone(options)
         self._staging = _Staging(options, schema, streaming=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -143,6 +145,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
         """Remove the files that the tasks have staged."""
         self._staging.remove(messages)
+
+
+def _check_not_gone(given: Mapping[str, str]) -> None:
+    """Raise StoreUnusable if the store of a query that has written batches is gone: the next ones would be alone."""
+    root = parse(given, streaming=True).root
+    checkpoint = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
+    if checkpoint is None or root.exists():
+        return
+    commits = Path(checkpoint.removeprefix("file://").removeprefix("file:"), "commits")
+    if commits.is_dir() and any(commits.glob("[0-9]*")):
+        raise StoreUnusable(
+            f"{root} does not exist, and {checkpoint} says that batches were written: bring that store back, or begin "
+            "with a new checkpoint"
+        )
 
 
 def _make_store(staging: _Staging) -> None:

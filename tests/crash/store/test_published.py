@@ -141,6 +141,22 @@ def test_a_target_without_its_work_directory_is_refused_and_the_other_way_round(
         pass
 
 
+@pytest.mark.parametrize("moved", ["target", "target.work"])
+def test_a_directory_that_is_moved_while_it_is_written_to_gets_the_batch_when_it_is_back(
+    tmp_path: Path, moved: str
+) -> None:
+    with Published(tmp_path / "target") as published:
+        publish(published, 0)
+        (tmp_path / moved).rename(tmp_path / "elsewhere")
+        with pytest.raises(DataLost, match="was moved away or replaced"):
+            publish(published, 1)
+    shutil.rmtree(tmp_path / moved, ignore_errors=True)
+    (tmp_path / "elsewhere").rename(tmp_path / moved)
+    with Published(tmp_path / "target") as published:
+        publish(published, 1)
+    assert rows_in(tmp_path / "target") == Counter(range(2 * ROWS))
+
+
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with Published(tmp_path / "target"), pytest.raises(StoreBusy, match="another process writes"):
         Published(tmp_path / "target").__enter__()

@@ -18,6 +18,7 @@ from rmqclient.errors import BodyTooLarge, InvalidName, MessageRejected, Propert
 from rmqclient.spark.writing import staging
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter, Written
 from rmqclient.store import StoreConfig, open_store
+from rmqclient.store.errors import StoreUnusable
 from rmqclient.store.inspect.verify import verify
 from tests.spark.sink.sink_rows import (
     batch_of,
@@ -220,6 +221,7 @@ def test_a_key_of_bytes_must_be_text(tmp_path: Path) -> None:
         ("value string", {"flush": "always"}, "flush=always: give commit or none"),
         ("value string", {"topics": "a"}, "option topics: .* did you mean topic"),
         ("value string", {"path": None}, "option path is missing"),
+        ("value string", {"path": "s3://bucket/store"}, "no backend is known for the scheme 's3'"),
     ],
 )
 def test_wrong_columns_and_options_are_refused_before_any_task_runs(
@@ -240,3 +242,21 @@ def test_overwriting_and_complete_mode_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="txnVersion=1: a stream numbers its batches itself"):
         StreamWriter({**given, "txnAppId": "a", "txnVersion": "1"}, schema, overwrite=False)
     assert not (tmp_path / "s").exists()
+
+
+def test_a_query_whose_store_is_gone_makes_no_other_one(tmp_path: Path) -> None:
+    # Given a query that has written a batch, and whose store is moved away
+    given = {"path": str(tmp_path / "s"), "topic": "out", "checkpointLocation": f"file://{tmp_path / 'checkpoint'}"}
+    schema = declared("value binary")
+    StreamWriter(given, schema, overwrite=False)
+    (tmp_path / "checkpoint" / "commits").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "commits" / "0").write_text("v1\n{}")
+    StreamWriter(given, schema, overwrite=False)
+    (tmp_path / "s").rename(tmp_path / "elsewhere")
+    # Then its next batch is refused, and not the first one of a new store
+    with pytest.raises(StoreUnusable, match=r"does not exist, and .* says that batches were written"):
+        StreamWriter(given, schema, overwrite=False)
+    assert not (tmp_path / "s").exists()
+    # And it goes on when the store is back
+    (tmp_path / "elsewhere").rename(tmp_path / "s")
+    StreamWriter(given, schema, overwrite=False)

@@ -125,8 +125,11 @@ class Published:
     def publish(self, number: int, write: Callable[[Path], None]) -> bool:
         """Let ``write`` fill a new directory, and publish its files as batch ``number``, unless that was done before.
 
-        Returns whether this call wrote the batch. Raises DataLost if the checkpoint was replaced by another one.
+        Returns whether this call wrote the batch. Raises DataLost if the checkpoint was replaced by another one, or the
+        target or its work directory was moved away or replaced since this was opened: the batch is published when both
+        are back.
         """
+        self._check_together()
         messages = self._messages_of(number)
         is_new = not self._path(number).exists()
         if is_new:
@@ -151,7 +154,8 @@ class Published:
         return batch
 
     def _finish(self, batch: Batch) -> None:
-        """Do the remaining steps for a batch that is settled."""
+        """Do the remaining steps for a batch that is settled. Raises DataLost if its target is away."""
+        self._check_together()
         parents = set()
         for file in batch.files:
             path = self.target / file.path
@@ -212,7 +216,7 @@ class Published:
                     "or begin with an empty directory"
                 )
             replace_file(here, json.dumps({"id": uuid.uuid4().hex}).encode())
-        self._identity = json.loads(here.read_bytes())["id"]
+        self._identity = self._identity_of_work() or ""
         found = self._marks()
         if not found and not self._numbers():
             self._mark(self._identity)
@@ -222,6 +226,20 @@ class Published:
                 f"{self.target} is not the directory that {self.work} was made for: bring that directory back, or "
                 f"remove {self.work} to begin again in an empty directory"
             )
+
+    def _check_together(self) -> None:
+        """Raise DataLost if another directory stands at one of the two paths than when this was opened."""
+        if [self._identity_of_work()] != self._marks() or self._identity_of_work() != self._identity:
+            raise DataLost(
+                f"{self.target} or {self.work} was moved away or replaced while it was written to: bring it back, and "
+                "run again"
+            )
+
+    def _identity_of_work(self) -> str | None:
+        try:
+            return str(json.loads((self.work / _IDENTITY).read_bytes())["id"])
+        except FileNotFoundError:
+            return None
 
     def _marks(self) -> list[str]:
         """Return the identities in the target: one, or none in a new directory."""
