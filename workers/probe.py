@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rmqclient.duration import duration_in
 from rmqclient.health import findings, report
-from rmqclient.health.limits import Limits
+from rmqclient.health.limits import Limits, part_in
 from rmqclient.store.observe.processes import look, renamed
 from rmqclient.store.observe.reading import Reading
 from rmqclient.store.observe.shared_file import Unreadable
@@ -55,8 +55,8 @@ LIMITS = (
     Limit("dlq-warn", "dlq_warn", int, "Dead letters of a group, for a warning."),
     Limit("dlq-crit", "dlq_crit", int, "The same, critical."),
     Limit("dlq-age-warn", "dlq_age_warn_s", duration_in, "Age of the oldest dead letter, for a warning."),
-    Limit("disk-warn", "disk_warn", float, "Part of the file system in use, 0 to 1, for a warning."),
-    Limit("disk-crit", "disk_crit", float, "The same, critical."),
+    Limit("disk-warn", "disk_warn", part_in, "Part of the file system in use, 0 to 1, for a warning."),
+    Limit("disk-crit", "disk_crit", part_in, "The same, critical."),
 )
 
 _QUICK: Mapping[str, Callable[[str], Any]] = {
@@ -73,9 +73,11 @@ def main(arguments: Sequence[str]) -> int | None:
     found = _read(arguments)
     if found is None or "://" in found.get("store", "://") or found.get("output", "text") not in report.FORMATS:
         return None
+    limits = Limits(**{each.field: found[each.name] for each in LIMITS if each.name in found})
+    if any(limits.contradictions()):
+        return None
     for line in environment.unread("check", (f"RMQ_CHECK_{name.upper().replace('-', '_')}" for name in _QUICK), ()):
         print(f"rmq: {line}", file=sys.stderr)  # noqa: T201 - click's echo takes longer than the check
-    limits = Limits(**{each.field: found[each.name] for each in LIMITS if each.name in found})
     form = found.get("output", "text")
     what = found["what"]
     written = as_text(what) if form == "text" else report.FORMATS[form]

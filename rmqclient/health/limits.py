@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqclient.store.observe.states import HUNG_AFTER_S
@@ -37,3 +38,23 @@ class Limits(NamedTuple):
     """Age of the oldest record that is not on the disk."""
     late_warn_s: float = 5.0
     """How late a delayed message is."""
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the fields of each pair of which the critical number is reached before the one that warns."""
+        for stem in ("lag", "age", "dlq", "disk"):
+            unit = "_s" if stem == "age" else ""
+            warn, crit = f"{stem}_warn{unit}", f"{stem}_crit{unit}"
+            first, second = getattr(self, warn), getattr(self, crit)
+            if first is not None and second is not None and second < first:
+                yield warn, crit
+
+
+def part_in(text: str) -> float:
+    """Return a part of a whole, 0 to 1. Raises ValueError, also for what looks like per cent."""
+    try:
+        part = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r}: write a number from 0 to 1, such as 0.75") from error
+    if not 0 <= part <= 1:
+        raise ValueError(f"{text}: a part is a number from 0 to 1; 75 % is 0.75")
+    return part

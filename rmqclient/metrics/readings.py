@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +24,10 @@ _GROUP_STATES = ("running", "paused", "no members")
 _WORKER_STATES = tuple(state for state in WorkerState if state is not WorkerState.FREE)
 
 
+_OF_SERIES: Final = frozenset(label for metric in METRICS for label in metric.labels) | {"le"}
+"""Labels that tell series of one metric apart."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """What is shown of a store."""
@@ -33,6 +38,20 @@ class Shown:
     """Also the names of :data:`~rmqclient.metrics.families.BARE_NAMES`."""
     labels: tuple[tuple[str, str], ...] = ()
     """Added to every series, or in place of one of ``cluster``, ``node_type`` and ``node_id``."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for labels that no scraper could read, or that a series has from us."""
+        seen = set[str]()
+        for name, _ in self.labels:
+            if name.startswith("__") or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise ValueError(
+                    f"label {name!r}: a name is letters, digits and _, and begins with neither digit nor __"
+                )
+            if name in _OF_SERIES:
+                raise ValueError(f"label {name!r}: series have this one with a value of their own; choose another name")
+            if name in seen:
+                raise ValueError(f"label {name!r} is given twice: a series has one value of it")
+            seen.add(name)
 
 
 USUAL: Final = Shown()

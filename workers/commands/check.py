@@ -16,10 +16,11 @@ import click
 
 from rmqclient.duration import duration_in
 from rmqclient.health import report
+from rmqclient.health.limits import part_in
 from rmqclient.place import scheme_of
 from rmqclient.workers import probe
 from rmqclient.workers.console.output import FORMATS, Output
-from rmqclient.workers.console.parameters import duration, with_store
+from rmqclient.workers.console.parameters import duration, part, with_store
 from rmqclient.workers.console.watching import with_watch
 from rmqclient.workers.console.where import RowCondition
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from rmqclient.health.limits import Limits
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_READ_BY: dict[Any, Callable[[str], float]] = {duration_in: duration, part_in: part}
+"""What tells a person why a text is refused, by what reads it without click."""
 
 _OF_REPORTS = ("text", "nagios", "prometheus")
 _EPILOG = """\b
@@ -43,7 +47,7 @@ def _with_limits(command: Command) -> Command:
         command = click.option(
             f"--{each.name}",
             "group_name" if each.name == "group" else each.field,
-            type=duration if is_duration else each.read,
+            type=_READ_BY.get(each.read, each.read),
             default=(shown or None) if is_duration else each.default,
             metavar=each.name.rpartition("-")[2].upper(),
             help=each.help + (f"  [default: {shown}]" if shown else ""),
@@ -81,6 +85,8 @@ def check(
 
         reason = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
         raise StoreCannotBeOpened(reason)  # 1 would say that something is critical
+    if query and output in ("nagios", "prometheus"):
+        raise click.UsageError(f"--query is for -o json and the like: -o {output} has its own form")
     out = Output("json" if output == "text" and query else output, query)
     written = _form(out, probe.as_text(what, verbose=verbose))
     is_for_nagios = output == "nagios"
@@ -122,7 +128,14 @@ def _limits(given: dict[str, Any]) -> Limits:
     from rmqclient.health.limits import Limits
 
     named = {"group": given.get("group_name"), **{name: given.get(name) for name in Limits._fields if name != "group"}}
-    return Limits(**{name: value for name, value in named.items() if value is not None})
+    limits = Limits(**{name: value for name, value in named.items() if value is not None})
+    options = {each.field: each.name for each in probe.LIMITS}
+    for warn, crit in limits.contradictions():
+        raise click.UsageError(
+            f"--{options[crit]} {getattr(limits, crit):g} is below --{options[warn]} {getattr(limits, warn):g}, "
+            "which would never warn: give both"
+        )
+    return limits
 
 
 def _form(out: Output, text: report.Form) -> report.Form:

@@ -46,7 +46,13 @@ def metrics(
     """
     from rmqclient.metrics import Shown, Source
 
-    source = Source(root, Shown(per_queue=per_queue, bare_names=compat_names, labels=labels))
+    if listen is not None and output is not None:
+        raise click.UsageError("give either --listen or --output")
+    try:
+        shown = Shown(per_queue=per_queue, bare_names=compat_names, labels=labels)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--label") from error
+    source = Source(root, shown)
     if listen is not None:
         _serve(source, listen)
         return

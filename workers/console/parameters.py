@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from rmqclient.duration import duration_in, moment_in
+from rmqclient.health.limits import part_in
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import FORMATS, Output
@@ -41,6 +42,11 @@ DIRECTORY = click.Path(path_type=Path, file_okay=False)
 def duration(text: str) -> float:
     """``30``, ``500ms``, ``10s``, ``5m``, ``2h``, ``3d``, zero or more, in seconds; raises ``click.BadParameter``."""
     return _read(duration_in, text)
+
+
+def part(text: str) -> float:
+    """Return a part of a whole, 0 to 1; raises ``click.BadParameter``."""
+    return _read(part_in, text)
 
 
 def moment(text: str) -> int:

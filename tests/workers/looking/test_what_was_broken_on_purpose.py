@@ -179,7 +179,7 @@ def test_the_first_finding_names_the_trouble_its_subject_and_what_to_do(
     healthy: Store, break_it: Callable[[Store], Options], check: str, subject: str, remedy: str
 ) -> None:
     options = break_it(healthy)
-    disk = () if "--disk-warn" in options else ("--disk-warn", "1.1", "--disk-crit", "1.1")
+    disk = () if "--disk-warn" in options else ("--disk-warn", "1", "--disk-crit", "1")
     result = run("check", "-o", "json", *disk, *options, "--store", str(healthy.store.root))
     first = json.loads(result.stdout)["findings"][0]
     assert (first["check"], first["subject"]) == (check, subject), first
@@ -198,7 +198,7 @@ def test_a_store_whose_processes_are_gone_says_that_nothing_is_delivered_later(t
 
 
 def test_a_store_that_is_well_is_one_line(healthy: Store) -> None:
-    limits = ("--disk-warn", "1.1", "--disk-crit", "1.1")
+    limits = ("--disk-warn", "1", "--disk-crit", "1")
     (line,) = run("check", *limits, "--store", str(healthy.store.root)).stdout.splitlines()
     assert line.startswith("ok ")
     assert "1 groups" not in line
