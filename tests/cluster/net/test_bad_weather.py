@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rmqclient.cluster.net import connection as connection_module
+from rmqclient.cluster.net import wire
 from rmqclient.cluster.net.connections import Connections
 from rmqclient.errors import (
     BrokerUnreachable,
@@ -300,7 +300,7 @@ def ask_patiently(connections: Connections, address: str) -> bytes:
 def test_a_peer_that_does_not_read_costs_no_more_memory_than_the_limit(
     connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "MOST_UNSENT_BYTES", 4 << 20)
+    monkeypatch.setattr(wire, "MOST_UNSENT_BYTES", 4 << 20)
     read = threading.Event()
     bodies: list[int] = []
 
