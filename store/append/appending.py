@@ -35,9 +35,9 @@ from rmqclient.store.log.dispatch import has_entry
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, schedule_slot_at
 from rmqclient.store.settings.disk import Disk
-from rmqclient.store.settings.topic_table import TopicTable
 
 _SCHEDULE_WORDS = frozenset(map(schedule_slot_at, range(layout.SCHEDULE_SLOTS)))
 _TIMER_WORDS = range(layout.TIMER_AT + layout.TIMER_HEADER.size, layout.RUNTIME_SIZE, 8)
@@ -142,7 +142,7 @@ class AppendFiles:
         return int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
 
 
-def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
+def repair(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: QueueTable) -> None:
     """Finish or undo an interrupted append; the caller holds the append mutex, or has the store for itself."""
     stage = state.append_stage
     if stage == layout.IDLE:
@@ -168,7 +168,7 @@ def _undo(state: SharedState, log_files: FileQueue) -> None:
         log_files.sync(state.published_to, state.written_to)
 
 
-def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: TopicTable) -> None:
+def _complete(state: SharedState, log_files: FileQueue, consume_queues: ConsumeQueues, topics: QueueTable) -> None:
     ends, sizes = {}, Counter[MessageQueue]()
     for offset, outcome in commit_log.walk(log_files, state.append_from, state.written_to):
         if not isinstance(outcome, Record):

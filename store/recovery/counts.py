@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime import handling_table
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings.topic_table import TopicTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Counts:
     """The counting epoch, 0 when nothing goes on."""
 
 
-def counts_of(leftover: SharedState, topics: TopicTable) -> Counts:
+def counts_of(leftover: SharedState, topics: QueueTable) -> Counts:
     """Read what was counted from the runtime file that the last processes left, its appends settled."""
     return Counts(topics.bytes_in(), handling_table.kept(leftover), leftover.worker_restarts, leftover.counting_epoch)
 
 
-def restore(state: SharedState, topics: TopicTable, counts: Counts) -> None:
+def restore(state: SharedState, topics: QueueTable, counts: Counts) -> None:
     """Go on counting from there, in a new runtime file whose queues have their slots."""
     known = set(topics.all_queues())
     for queue, count in counts.bytes_in.items():

@@ -14,9 +14,9 @@ from rmqclient.store import layout
 from rmqclient.store.kernel._kernel import running_in
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.group_table import GroupTable
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
 from rmqclient.store.settings import config_file
-from rmqclient.store.settings.topic_table import TopicTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def finish_seeks(leftover: SharedState, timeout_ms: int) -> None:
         slot.finish_seek()
 
 
-def progress_of(leftover: SharedState, topics: TopicTable, timeout_ms: int) -> Progress:
+def progress_of(leftover: SharedState, topics: QueueTable, timeout_ms: int) -> Progress:
     """Read the groups' progress from the runtime file, its seeks finished.
 
     It includes the acknowledgements above the committed offset, and the runs that were interrupted: no process that

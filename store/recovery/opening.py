@@ -42,6 +42,7 @@ from rmqclient.store.recovery.group_progress import GroupProgress
 from rmqclient.store.recovery.recovery import ABORT, Recovered
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState, running_slot_at
 from rmqclient.store.settings import (
     checkpoint,
@@ -258,7 +259,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         _log.error("%s", odd.line())
         shape.resize(odd, root)
     if leftover is not None and first.settle is not None:
-        _settle_appends(leftover, log_files, queues, TopicTable(root, leftover, lock, timeout_ms))
+        _settle_appends(leftover, log_files, queues, QueueTable(root, leftover, timeout_ms))
     chosen = recovery.plan_for(root, log_files, queues, first)
     recovered = recovery.apply(chosen, root, log_files, queues)
     for bad in (*chosen.quarantined, *recovered.doubtful):
@@ -271,7 +272,7 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         )
     recovered.progress = group_progress.progress_on_disk(root)
     if leftover is not None and chosen.same_boot:
-        topics = TopicTable(root, leftover, lock, timeout_ms)
+        topics = QueueTable(root, leftover, timeout_ms)
         if not leftover.is_replica:  # which delivers nothing by itself: the log says what its primary has delivered
             recovered.delivered = schedule_restore.delivered_of(leftover)
             recovered.timer = timer_restore.done_of(leftover, topics)
@@ -289,7 +290,7 @@ def _shut(state: SharedState, timeout_ms: int) -> None:
         _log.error("an append by a process that has left the store may still be under way: %s", error)
 
 
-def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: TopicTable) -> None:
+def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQueues, topics: QueueTable) -> None:
     try:
         repair(state, log_files, queues, topics)
     except StoreCorrupt as error:
@@ -365,7 +366,7 @@ def _new_state(root: Path, config: StoreConfig, left: SharedState | None) -> Sha
 
 def _restore_groups(
     state: SharedState,
-    topics: TopicTable,
+    topics: QueueTable,
     recovered: Recovered,
     bounds: dict[MessageQueue, tuple[int, int]],
     timeout_ms: int,

@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
@@ -34,6 +33,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.roll import Roll
 from rmqclient.store.runtime.rows import MemberInfo
 from rmqclient.store.runtime.running import RunningTable
@@ -43,16 +43,6 @@ from rmqclient.store.runtime.subscription import agree, fitted
 
 _WATCHES_NS = 1_000_000_000
 """A member whose heartbeat is older may be stopped, and the one after it unwatched. Four beats by default."""
-
-
-class StoredQueues(Protocol):
-    """The queue table, which is read above this folder."""
-
-    def slot(self, queue: MessageQueue) -> int:
-        """Return the slot of a queue. Raises UnknownTopic."""
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the oldest message."""
 
 
 class MemberTable:
@@ -66,7 +56,7 @@ class MemberTable:
         root: Path,
         state: SharedState,
         lock: LockFile,
-        queues: StoredQueues,
+        queues: QueueTable,
         groups: GroupTable,
         lock_timeout_ms: int,
     ) -> None:

@@ -2,79 +2,44 @@
 
 A topic is made in this order, under the topic lock: ``topics.json`` durable, slots filled, ``queue_count`` advanced. A
 process killed in between leaves a topic that the next call of :meth:`TopicTable.create` completes.
-
-Whether a topic is compact (:mod:`rmqclient.store.upkeep.compaction`) is settled when it is made. ``topics.json`` says
-so in the words of RocketMQ 5, and so does a directory ``compaction/<topic>``, because a 4.9 broker that rewrites the
-file leaves these words out.
 """
 
 from __future__ import annotations
 
-import contextlib
-from bisect import insort
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 
 from rmqclient.store import layout
-from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import ConfigMismatch, TableFull, TopicNotWritable, UnknownTopic, store_errors
-from rmqclient.store.files.compacted_file import DIRECTORY, directory_of, make_durable_directory
+from rmqclient.store.errors import TopicNotWritable, UnknownTopic, store_errors
 from rmqclient.store.files.file_lock import TOPIC_BYTE, LockFile
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
+from rmqclient.store.runtime.queue_table import QueueTable
+from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings import config_file, removed_topics
+from rmqclient.store.settings.cleanup_policy import CleanupPolicies
 from rmqclient.store.settings.config_file import READABLE, WRITABLE, TopicConfig
 from rmqclient.store.settings.replica_mark import check_primary
-
-QueueSlot = int
-"""Number of a slot of the queue table."""
 
 _MOST_QUEUES = 1_024
 _DEAD_LETTERS = "%DLQ%"
 _MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 
 
-class TopicTable:
-    """The queue table as one process knows it; it reads on as other processes add topics."""
+class TopicTable(QueueTable):
+    """The queues of a store by topic, as one process knows them, and the settings of the topics."""
 
     def __init__(self, root: Path, state: SharedState, lock: LockFile, lock_timeout_ms: int) -> None:
-        self._root = root
-        self._state = state
+        super().__init__(root, state, lock_timeout_ms)
         self._lock = lock
-        self._lock_timeout_ms = lock_timeout_ms
-        self._queues: list[MessageQueue] = []
-        self._slots: dict[MessageQueue, QueueSlot] = {}
-        self._by_topic: dict[str, list[MessageQueue]] = {}
-        self._reading = Lock()
-        self._compact: dict[str, bool] = {}
-        self._policies_at: int | None = None
+        self._policies = CleanupPolicies(root, state)
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_at: tuple[int, tuple[int, int, int]] | None = None
-
-    def __len__(self) -> int:
-        self._read_on()
-        return len(self._queues)
 
     def __contains__(self, topic: str) -> bool:
         """Tell whether a topic was made."""
         self._read_on()
         return topic in self._by_topic
-
-    def queue(self, slot: QueueSlot) -> MessageQueue:
-        """Return the message queue of a slot. Raises IndexError for a slot that is not in use."""
-        if slot >= len(self._queues):
-            self._read_on()
-        return self._queues[slot]
-
-    def slot(self, queue: MessageQueue) -> QueueSlot:
-        """Return the slot of a message queue. Raises UnknownTopic."""
-        if queue not in self._slots:
-            self._read_on()
-        if queue not in self._slots:
-            raise UnknownTopic(f"queue {queue.queue_id} of topic {queue.topic!r} does not exist in {self._root}")
-        return self._slots[queue]
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic in order of their ids. Raises UnknownTopic."""
@@ -113,11 +78,6 @@ class TopicTable:
             raise not_writable(topic)
         return found
 
-    def all_queues(self) -> list[MessageQueue]:
-        """Return every message queue, by slot."""
-        self._read_on()
-        return list(self._queues)
-
     def topics(self) -> list[str]:
         """Return the names of all topics, sorted."""
         self._read_on()
@@ -136,15 +96,15 @@ class TopicTable:
         with self._lock.held(TOPIC_BYTE):
             topics = config_file.read_topics(self._root)
             if topic not in topics:
-                self._check_primary()
-                self._check_room(queue_count)
+                check_primary(self._root, is_replica=bool(self._state.is_replica))
+                self.check_room(queue_count)
                 topics[topic] = TopicConfig(
                     read_queue_count=queue_count,
                     write_queue_count=queue_count,
                     cleanup_policy=cleanup_policy or "delete",
                 )
                 config_file.write_topics(self._root, topics)
-            self._settle_policy(topic, topics[topic], cleanup_policy)
+            self._policies.settle(topic, topics[topic], cleanup_policy)
             config = topics[topic]
             self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
         self._state.signal_membership()
@@ -175,16 +135,16 @@ class TopicTable:
         A topic keeps its cleanup policy, and every queue that it ever had, although clients see fewer of them then.
         Raises TableFull, InvalidName, StoreFull.
         """
-        self._check_primary()
+        check_primary(self._root, is_replica=bool(self._state.is_replica))
         with self._lock.held(TOPIC_BYTE):
             known = config_file.read_topics(self._root).get(topic)
             if known is not None:
                 config = replace(config, cleanup_policy=known.cleanup_policy)
             self._read_on()
-            self._check_room(max(0, queues_of(config) - len(self._by_topic.get(topic, ()))))
+            self.check_room(max(0, queues_of(config) - len(self._by_topic.get(topic, ()))))
             if known != config:
                 config_file.write_topics(self._root, {topic: config})
-            self._settle_policy(topic, config, None)
+            self._policies.settle(topic, config)
             self.add([MessageQueue(topic, queue_id) for queue_id in range(queues_of(config))])
         self._state.signal_membership()
         return self.queues(topic)
@@ -200,7 +160,7 @@ class TopicTable:
             if changed:
                 config_file.write_topics(self._root, changed)
             for name, config in changed.items():
-                self._settle_policy(name, config, None)
+                self._policies.settle(name, config)
                 self.add([MessageQueue(name, queue_id) for queue_id in range(queues_of(config))])
         if changed:
             self._state.signal_membership()
@@ -214,7 +174,7 @@ class TopicTable:
         Where they begin is in :mod:`rmqclient.store.settings.removed_topics`, too, for a later opening. A lost
         ``topics.json`` hides nothing. Raises StoreFull.
         """
-        self._check_primary()
+        check_primary(self._root, is_replica=bool(self._state.is_replica))
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
             queues = () if self.is_compact(topic) else self._by_topic.get(topic, ())
@@ -229,53 +189,12 @@ class TopicTable:
         return is_removed
 
     def is_compact(self, topic: str) -> bool:
-        """Tell whether a topic keeps the latest message of each key.
-
-        It does for good. One that does not can be removed, and be made again by any process as one that does.
-        """
-        if not self._compact.get(topic):
-            word = self._state.words.load32(_MEMBERSHIP_WORD)  # before the files: their writers signal afterwards
-            if topic not in self._compact or self._policies_at != word:
-                self._read_policies()
-                self._policies_at = word
-        return self._compact.setdefault(topic, False)
+        """Tell whether a topic keeps the latest message of each key."""
+        return self._policies.is_compact(topic)
 
     def compact_queues(self) -> list[MessageQueue]:
         """Return the queues of all compact topics, by slot."""
         return [queue for queue in self.all_queues() if self.is_compact(queue.topic)]
-
-    def _read_policies(self) -> None:
-        for name, config in config_file.read_topics(self._root).items():
-            self._compact[name] = config.cleanup_policy == "compact"
-        directory = self._root / DIRECTORY
-        with store_errors(f"{directory} cannot be looked at"), contextlib.suppress(FileNotFoundError):
-            self._compact |= {path.name: True for path in directory.iterdir()}
-
-    def _settle_policy(self, topic: str, config: TopicConfig, asked: str | None) -> None:
-        directory = directory_of(self._root, topic)
-        with store_errors(f"{directory} cannot be looked at"):
-            is_there = directory.is_dir()
-        policy = "compact" if is_there else config.cleanup_policy
-        if asked not in (None, policy):
-            raise ConfigMismatch(
-                f"topic {topic!r} was made with cleanup_policy={policy!r}, asked for {asked!r}: make another topic and "
-                "send its messages there"
-            )
-        if policy == "compact" and not is_there:
-            reach(CrashPoint.COMPACT_TOPIC_NAMED)
-            make_durable_directory(directory, self._root)
-        self._compact[topic] = policy == "compact"
-
-    def add(self, queues: list[MessageQueue], max_offsets: dict[MessageQueue, tuple[int, int]] | None = None) -> None:
-        """Give a slot to each queue without one; ``max_offsets`` holds the known (min, max) offsets."""
-        with self._state.locked(self._state.table_mutex, self._lock_timeout_ms):
-            self._read_on()
-            for queue in queues:
-                if queue not in self._slots:
-                    low, high = (max_offsets or {}).get(queue, (0, 0))
-                    self._fill(self._state.queue_count, queue, low, high)
-                    self._state.queue_count += 1
-            self._read_on()
 
     def make_lost(self, queue: MessageQueue) -> None:
         """Make the queue that a message waits for again if it was lost. Raises TableFull."""
@@ -285,68 +204,6 @@ class TopicTable:
             self.create(queue.topic, min(queue.queue_id + 1, _MOST_QUEUES))
             self.add([queue])
             self._state.signal_membership()
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset of the oldest message."""
-        return self._state.words.load(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"])
-
-    def max_offsets(self) -> list[int]:
-        """Return the max offset of every queue, by slot."""
-        self._read_on()
-        load, field = self._state.words.load, layout.QUEUE_SLOT.at["max_offset"]
-        return [load(queue_slot_at(slot) + field) for slot in range(len(self._queues))]
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        """Return the queue offset that the next message will get."""
-        return self._state.words.load(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"])
-
-    def advance_max_offset(self, queue: MessageQueue, max_offset: int) -> None:
-        """Raise a queue's max offset, for the repair of an append; never lowers it."""
-        if max_offset > self.max_offset(queue):
-            self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["max_offset"], max_offset)
-
-    def bytes_in(self) -> dict[MessageQueue, int]:
-        """Return how many bytes of records each queue was sent."""
-        load, at = self._state.words.load, layout.QUEUE_SLOT.at["bytes_in"]
-        return {queue: load(queue_slot_at(self.slot(queue)) + at) for queue in self.all_queues()}
-
-    def set_bytes_in(self, queue: MessageQueue, count: int) -> None:
-        """Set how many bytes of records a queue was sent. For the holder of the append mutex, or of the whole store."""
-        self._state.words.store(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["bytes_in"], count)
-
-    def raise_min_offset(self, queue: MessageQueue, min_offset: int) -> None:
-        """Raise a queue's min offset, because the messages below were removed; never lowers it."""
-        self._state.raise_word(queue_slot_at(self.slot(queue)) + layout.QUEUE_SLOT.at["min_offset"], min_offset)
-
-    def _check_primary(self) -> None:
-        check_primary(self._root, is_replica=bool(self._state.is_replica))
-
-    def _check_room(self, queue_count: int) -> None:
-        if self._state.queue_count + queue_count > layout.QUEUE_SLOTS:
-            raise TableFull(
-                f"{queue_count} more queues: the store has {self._state.queue_count} of at most {layout.QUEUE_SLOTS}"
-            )
-
-    def _fill(self, slot: QueueSlot, queue: MessageQueue, min_offset: int, max_offset: int) -> None:
-        at = queue_slot_at(slot)
-        fields, words = layout.QUEUE_SLOT.at, self._state.words
-        name = queue.topic.encode()
-        self._state.put_bytes(at + fields["topic"], name.ljust(128, b"\0"))
-        words.store32(at + fields["topic_size"], len(name))
-        words.store32(at + fields["queue_id"], queue.queue_id)
-        words.store(at + fields["min_offset"], min_offset)
-        words.store(at + fields["max_offset"], max_offset)
-
-    def _read_on(self) -> None:
-        with self._reading:
-            for slot in range(len(self._queues), self._state.queue_count):
-                at = queue_slot_at(slot)
-                fields, words = layout.QUEUE_SLOT.at, self._state.words
-                topic = self._state.text(at + fields["topic"], words.load32(at + fields["topic_size"]))
-                queue = MessageQueue(topic, words.load32(at + fields["queue_id"]))
-                self._slots[queue] = slot
-                self._queues.append(queue)
-                insort(self._by_topic.setdefault(topic, []), queue)
 
 
 def queues_of(config: TopicConfig) -> int:

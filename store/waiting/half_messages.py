@@ -33,7 +33,7 @@ from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.message_queue import MessageQueue
-from rmqclient.store.settings.topic_table import TopicTable
+from rmqclient.store.runtime.queue_table import QueueTable
 
 HALF_QUEUE = MessageQueue(HALF_TOPIC, 0)
 OPERATION_QUEUE = MessageQueue(OPERATION_TOPIC, 0)
@@ -95,7 +95,7 @@ def is_commit_of(message: ReceivedMessage, half: ReceivedMessage) -> bool:
 class Queues:
     """Reads messages by their place, and reports a damaged message as None instead of raising."""
 
-    def __init__(self, topics: TopicTable, log_files: FileQueue, consume_queues: ConsumeQueues) -> None:
+    def __init__(self, topics: QueueTable, log_files: FileQueue, consume_queues: ConsumeQueues) -> None:
         self._topics = topics
         self._log_files = log_files
         self._consume_queues = consume_queues

@@ -16,9 +16,9 @@ from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.query import offset_by_time
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState, schedule_slot_at
 from rmqclient.store.settings import config_file
-from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.waiting.real_queue import real_queue
 from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
 
@@ -31,7 +31,7 @@ def delivered_of(leftover: SharedState) -> dict[int, int]:
 def restore(
     root: Path,
     state: SharedState,
-    topics: TopicTable,
+    topics: QueueTable,
     log_files: FileQueue,
     consume_queues: ConsumeQueues,
     kept: Mapping[int, int] | None,
@@ -65,7 +65,7 @@ def restore(
 class _Copies:
     """The copies of delivered messages, found in the queues that they were delivered to."""
 
-    def __init__(self, topics: TopicTable, log_files: FileQueue, consume_queues: ConsumeQueues) -> None:
+    def __init__(self, topics: QueueTable, log_files: FileQueue, consume_queues: ConsumeQueues) -> None:
         self._topics = topics
         self._log_files = log_files
         self._consume_queues = consume_queues

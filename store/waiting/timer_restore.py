@@ -35,9 +35,9 @@ from rmqclient.store.kernel._kernel import ReceivedMessage, crc32, decode, wait_
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.record import Blank
+from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings import document
-from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.timer_bits import QUEUE, WORD, Done, done_in, put
 
@@ -80,7 +80,7 @@ def read_snapshot(root: Path) -> TimerSnapshot | None:
     return TimerSnapshot(fields["scan_from"], fields["flushed_to"], done)
 
 
-def done_of(leftover: SharedState, topics: TopicTable) -> Done | None:
+def done_of(leftover: SharedState, topics: QueueTable) -> Done | None:
     """Return which messages are done, from the runtime file of this boot; None if it is damaged or has no timer."""
     try:
         return done_in(leftover, topics.max_offset(QUEUE))
@@ -91,7 +91,7 @@ def done_of(leftover: SharedState, topics: TopicTable) -> Done | None:
 def restore(
     root: Path,
     state: SharedState,
-    topics: TopicTable,
+    topics: QueueTable,
     log_files: FileQueue,
     consume_queues: ConsumeQueues,
     kept: tuple[int, int, bytes] | None,
