@@ -23,7 +23,6 @@ _NAMES = {
     "names": "GroupList KVTable TopicList",
     "offsets": "ConsumerStatus CorrectionOffsets DelayOffsets OffsetTable ResetOffset",
     "queues": "Assignment AssignmentQuery Assignments LockRequest LockedQueues RequestMode",
-    "registration": "MOST_OPENED_BYTES Registration",
     "route": "ClusterInfo MASTER_ID READABLE RouteBroker RouteQueue SLAVE_ID TopicRoute WRITABLE",
     "settings": "DataVersion GroupConfig GroupTable TopicConfig TopicTable",
     "stats": (
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from rmqclient.remoting.bodies.names import *
     from rmqclient.remoting.bodies.offsets import *
     from rmqclient.remoting.bodies.queues import *
-    from rmqclient.remoting.bodies.registration import *
     from rmqclient.remoting.bodies.route import *
     from rmqclient.remoting.bodies.settings import *
     from rmqclient.remoting.bodies.stats import *

@@ -92,14 +92,6 @@ FAULTS = [
         select="no_body_is_refused",
     ),
     Fault(
-        name="a registration opens to any size",
-        file="rmqclient/remoting/bodies/registration.py",
-        old="opener.decompress(body, MOST_OPENED_BYTES)",
-        new="opener.decompress(body)",
-        tests="tests/remoting/bodies/test_broker_bodies.py",
-        select="damaged_registration",
-    ),
-    Fault(
         name="messages of a broker's batch have the queue offset of the batch",
         file="store/kernel/wire/pulled.pxi",
         old="get_i64(at + R_QUEUE_OFFSET) + message.inner_number)",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import struct
-import zlib
 
 import pytest
 from hypothesis import given
@@ -17,16 +15,12 @@ from rmqclient.remoting.bodies import (
     ConsumerStatus,
     ConsumeTimeSpans,
     CorrectionOffsets,
-    DataVersion,
     DelayOffsets,
     OffsetTable,
     ProducerInfo,
     ProducerTable,
     QueueTimeSpan,
-    Registration,
     ResetOffset,
-    TopicConfig,
-    TopicTable,
 )
 from rmqclient.remoting.bodies.body import camel_case
 from rmqclient.remoting.errors import BodyError
@@ -70,57 +64,6 @@ def test_new_offsets_are_written_for_go_without_blanks_and_for_cpp_as_a_list() -
     assert reset.encode() == b'{"offsetTable":{' + KEY.encode() + b":9}}"
     assert reset.encode_list() == b'{"offsetTable":[{"brokerName":"broker-a","offset":9,"queueId":2,"topic":"t"}]}'
     assert ResetOffset.decode(reset.encode()) == ResetOffset.decode(reset.encode_list()) == reset
-
-
-REGISTRATION = Registration(
-    TopicTable(
-        DataVersion(3, 1_700_000_000_000),
-        {"t": TopicConfig("t", 4, 8, 6), "%RETRY%g": TopicConfig("%RETRY%g", 1, 1)},
-    ),
-)
-
-
-def test_a_compressed_registration_has_words_for_each_topic() -> None:
-    version = b'{"counter":3,"timestamp":1700000000000}'
-    texts = [b"t 4 8 6 SINGLE_TAG", b"%RETRY%g 1 1 6 SINGLE_TAG"]
-    opened = zlib.decompress(REGISTRATION.encode_compressed())
-    assert opened == b"".join(
-        [sized(version), struct.pack(">i", 2), *map(sized, texts), sized(b"[]")],
-    )
-    assert Registration.decode_compressed(REGISTRATION.encode_compressed()) == REGISTRATION
-    assert Registration.decode(REGISTRATION.encode()) == REGISTRATION
-
-
-def test_a_5x_broker_adds_order_attributes_and_more_behind() -> None:
-    texts = [b"t 4 8 6 SINGLE_TAG true", b'u 1 1 6 SINGLE_TAG false {"message.type":"FIFO"}']
-    body = zlib.compress(
-        sized(b"{}") + struct.pack(">i", 2) + b"".join(map(sized, texts)) + sized(b"[]") + struct.pack(">i", 0)
-    )
-    topics = Registration.decode_compressed(body).table.topics
-    assert topics["t"] == TopicConfig("t", 4, 8, 6, order=True)
-    assert topics["u"] == TopicConfig("u", 1, 1, 6, attributes={"message.type": "FIFO"})
-
-
-def sized(part: bytes) -> bytes:
-    return struct.pack(">i", len(part)) + part
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"nothing", "is not a zlib stream"),
-        (REGISTRATION.encode_compressed()[:-4], "ends too soon, or opens to over"),
-        (zlib.compress(b"\0\0"), "ends too soon, at byte 0"),
-        (zlib.compress(struct.pack(">i", 9) + b"{}"), "says 9 bytes at byte 4, and has 2"),
-        (zlib.compress(struct.pack(">i", -1)), "says -1 bytes"),
-        (zlib.compress(sized(b"{}") + struct.pack(">i", 1) + sized(b"t 4 8")), "five to seven words, not b't 4 8'"),
-        (zlib.compress(sized(b"{}") + struct.pack(">i", 1) + sized(b"t x 8 6 S")), "five to seven words"),
-        (zlib.compress(bytes(65 << 20)), "opens to over"),
-    ],
-)
-def test_a_damaged_registration_is_refused(body: bytes, said: str) -> None:
-    with pytest.raises(BodyError, match=said):
-        Registration.decode_compressed(body)
 
 
 CLASSES = [

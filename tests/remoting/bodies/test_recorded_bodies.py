@@ -29,7 +29,6 @@ CLASSES: dict[tuple[int, bool], type[Body]] = {
     (41, ANSWER): bodies.LockedQueues,
     (42, REQUEST): bodies.LockRequest,
     (46, REQUEST): bodies.ClientConfigCheck,
-    (103, REQUEST): bodies.Registration,
     (103, ANSWER): bodies.KVTable,
     (105, ANSWER): bodies.TopicRoute,
     (106, ANSWER): bodies.ClusterInfo,
@@ -58,6 +57,7 @@ RECORDS = {(11, ANSWER), (12, ANSWER), (33, ANSWER), (39, REQUEST), (309, REQUES
 
 OTHERS = {
     (10, REQUEST),  # bodies of messages
+    (103, REQUEST),  # what a stock broker tells a name server
     (310, REQUEST),
     (320, REQUEST),
     (325, REQUEST),
