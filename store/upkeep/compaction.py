@@ -29,50 +29,42 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-from rmqclient.store import clock, layout
+from rmqclient.store import layout
 from rmqclient.store.errors import QueueError, StoreBusy, StoreCorrupt
 from rmqclient.store.files.compacted_file import (
     CompactedFile,
     CompactedQueue,
-    CompactedWriter,
     compacted_queues,
-    keep_aside,
     open_compacted,
     path_of,
 )
 from rmqclient.store.files.file_lock import COMPACTION_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
-from rmqclient.store.kernel._kernel import STOPPED, ReceivedMessage, key_and_body_size, note_latest
-from rmqclient.store.log.commit_log import LogReader
-from rmqclient.store.log.record import Record
+from rmqclient.store.kernel._kernel import ReceivedMessage
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
 from rmqclient.store.threads.logs import Log
+from rmqclient.store.upkeep.compaction_pass import Pass
 
 _log = Log(__name__)
 
-MOST_KEYS = 1_000_000
 LEAST_NEW = 1_000
 """Fewer new messages are not worth a pass until retention asks for one."""
 
-_PART_BYTES = 1 << 20
-_ENTRIES_AT_ONCE = 4_096
 _LOCK_TIMEOUT_S = 1.0
 _EVERYTHING = 1 << 62
-_RECORD = 0
 
 
 class Compaction:
     """Compacts the queues of one store's compact topics, for one process."""
 
     def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._root = parts.root
         self._state = parts.state
         self._topics = parts.topics
-        self._log_files = parts.log_files
         self._consume_queues = parts.consume_queues
         self._lock = parts.lock
         self._config = parts.config.compaction
@@ -99,7 +91,11 @@ class Compaction:
         """
         if self._state.min_offset == 0:  # nothing was removed yet: a missing file was not removed by a process of ours
             return self._topics.min_offset(queue)
-        low = self._oldest_in_file(queue, self.oldest_in_log(queue))
+        low = self.oldest_in_log(queue)
+        if low and self._topics.is_compact(queue.topic):
+            file = open_compacted(self._root, queue)
+            first = None if file is None else file.first_offset()
+            low = low if first is None else min(first, low)
         self._topics.raise_min_offset(queue, low)
         return low
 
@@ -108,14 +104,6 @@ class Compaction:
         return self._consume_queues[queue].oldest(
             self._topics.min_offset(queue), self._topics.max_offset(queue), self._state.min_offset
         )
-
-    def _oldest_in_file(self, queue: MessageQueue, log_low: int) -> int:
-        """Return the queue offset of the oldest message in the compacted file, ``log_low`` if it has no older one."""
-        if log_low == 0 or not self._topics.is_compact(queue.topic):
-            return log_low
-        file = open_compacted(self._root, queue)
-        first = None if file is None else file.first_offset()
-        return log_low if first is None else min(first, log_low)
 
     def log_low(self, queue: MessageQueue) -> int:
         """Return the queue offset of the oldest message that the log still has."""
@@ -186,20 +174,11 @@ class Compaction:
         file = open_compacted(self._root, queue)
         if file is None:
             return 0
-        self._check_end(queue, file.compacted_to)
+        _check_end(self._root, queue, file.compacted_to, self._topics.max_offset(queue))
         if self._durable.get(queue, -1) < file.compacted_to:
             sync_directory(file.path.parent)  # the process that renamed it may have died before the name was durable
             self._durable[queue] = file.compacted_to
         return file.compacted_to
-
-    def _check_end(self, queue: MessageQueue, compacted_to: int) -> None:
-        if compacted_to > (end := self._topics.max_offset(queue)):
-            raise StoreCorrupt(
-                path_of(self._root, queue),
-                layout.COMPACTED_HEADER.at["compacted_to"],
-                f"it stands for messages up to {compacted_to}, and the queue ends at {end}: records that were flushed "
-                "are lost",
-            )
 
     # --- a pass -----------------------------------------------------------------------------------
 
@@ -212,9 +191,9 @@ class Compaction:
             end = min(self._topics.max_offset(queue), self._consume_queues[queue].end_below(self._state.flushed_to))
             if end <= start:
                 return start
-            latest: dict[bytes, int] = {}
-            end = self._note(queue, start, end, latest)
-            kept = self._write(queue, old, latest, end)
+            one = Pass(self._parts, queue, self._closing)
+            end = one.note(start, end)
+            kept = one.write(old, end)
             _log.info(
                 "compacted queue %d of %s up to %d: %d new messages, %d are kept in all, %.1f s",
                 *(queue.queue_id, queue.topic, end, end - start, kept, time.monotonic() - began),
@@ -224,102 +203,13 @@ class Compaction:
     def _start(self, queue: MessageQueue, old: CompactedFile | None) -> int:
         """Return the queue offset of the first message that the old file does not stand for."""
         done_to, low = 0 if old is None else old.compacted_to, self.log_low(queue)
-        self._check_end(queue, done_to)
+        _check_end(self._root, queue, done_to, self._topics.max_offset(queue))
         if low > done_to:
             _log.error(
                 "queue %d of %s: messages %d to %d were removed before they were compacted",
                 *(queue.queue_id, queue.topic, done_to, low),
             )
         return max(done_to, low)
-
-    def _note(self, queue: MessageQueue, start: int, end: int, latest: dict[bytes, int]) -> int:
-        """Note where the latest record of each key stands; return the queue offset up to which that was done."""
-        consume_queue, topic = self._consume_queues[queue], queue.topic.encode()
-        part, base, without_key = b"", 0, 0
-        at = start
-        while at < end:
-            self._check_open()
-            stop = min(end, consume_queue.first_entry_of(at) + consume_queue.entries_per_file, at + _ENTRIES_AT_ONCE)
-            entries, first = consume_queue.entry_bytes(at, stop), at
-            while at < stop:
-                number, found, no_key = note_latest(
-                    latest, MOST_KEYS, entries, at - first, first, topic, queue.queue_id, part, base
-                )
-                at, without_key = first + number, without_key + no_key
-                if found == STOPPED["FULL"]:
-                    return at
-                if found == STOPPED["ELSEWHERE"]:
-                    entry = consume_queue.entry(at)
-                    part, base = self._part(entry.commit_log_offset, entry.size), entry.commit_log_offset
-                    if len(part) >= entry.size:
-                        continue
-                if found != _RECORD:
-                    _log.error(
-                        "message %d of queue %d of %s is damaged: it is not compacted", at, queue.queue_id, queue.topic
-                    )
-                    at += 1
-        if without_key:
-            _log.warning(
-                "%d messages of queue %d of %s have no key: they are not compacted, and go with their commit log files",
-                *(without_key, queue.queue_id, queue.topic),
-            )
-        return end
-
-    def _part(self, commit_log_offset: int, size: int) -> bytes:
-        base = self._log_files.base_of(commit_log_offset)
-        for count in (max(size, _PART_BYTES), size):  # a bad page may follow the record
-            try:
-                return self._log_files.read(base, commit_log_offset - base, count)
-            except (StoreCorrupt, FileNotFoundError):
-                continue
-        return b""
-
-    def _write(self, queue: MessageQueue, old: CompactedFile | None, latest: dict[bytes, int], end: int) -> int:
-        """Write the new compacted file; return how many messages it has."""
-        now = now_ms()
-        with CompactedWriter(self._root, queue) as writer:
-            if old is not None:
-                self._copy_old(old, latest, now, writer)
-            for message in self._new(latest):
-                _, body_size = key_and_body_size(message)
-                writer.add(message, 0 if body_size else now + self._config.delete_retention_ms)
-            self._check_open()
-            writer.finish(end, now)
-            return writer.count
-
-    def _copy_old(self, old: CompactedFile, latest: dict[bytes, int], now: int, writer: CompactedWriter) -> None:
-        damaged = 0
-        for number, entry, message in old.messages():
-            if number % _ENTRIES_AT_ONCE == 0:
-                self._check_open()
-            if entry is None or message is None:
-                damaged += 1
-            elif not (0 < entry.delete_at <= now) and key_and_body_size(message)[0] not in latest:
-                writer.add(message, entry.delete_at)
-        if damaged:
-            _log.error("%s has %d damaged records: it is kept as %s", old.path, damaged, keep_aside(old))
-
-    def _new(self, latest: dict[bytes, int]) -> Iterator[ReceivedMessage]:
-        records = LogReader(self._log_files)
-        for number, commit_log_offset in enumerate(sorted(latest.values())):
-            if number % _ENTRIES_AT_ONCE == 0:
-                self._check_open()
-            outcome = records.outcome(commit_log_offset)
-            if not isinstance(outcome, Record):  # it was a record a moment ago
-                base = self._log_files.base_of(commit_log_offset)
-                raise StoreCorrupt(
-                    self._log_files.path(base), commit_log_offset - base, "no record stands here any more"
-                )
-            yield outcome.message
-
-    def _check_open(self) -> None:
-        if self._closing.is_set():
-            raise StoreBusy("the store is being closed")
-
-
-def now_ms() -> int:
-    """Return the time of the wall clock in ms, which decides when tombstones go."""
-    return clock.wall_ms()
 
 
 def lowered(root: Path, queues: dict[MessageQueue, tuple[int, int]]) -> dict[MessageQueue, tuple[int, int]]:
@@ -341,3 +231,13 @@ def lowered(root: Path, queues: dict[MessageQueue, tuple[int, int]]) -> dict[Mes
             first = file.first_offset()
             found[queue] = low if first is None else min(first, low), high
     return found
+
+
+def _check_end(root: Path, queue: MessageQueue, compacted_to: int, end: int) -> None:
+    if compacted_to > end:
+        raise StoreCorrupt(
+            path_of(root, queue),
+            layout.COMPACTED_HEADER.at["compacted_to"],
+            f"it stands for messages up to {compacted_to}, and the queue ends at {end}: records that were flushed "
+            "are lost",
+        )

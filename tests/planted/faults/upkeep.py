@@ -193,8 +193,8 @@ FAULTS = [
     ),
     Fault(
         name="a pass takes over what a later message has replaced",
-        file="store/upkeep/compaction.py",
-        old=" and key_and_body_size(message)[0] not in latest:\n",
+        file="store/upkeep/compaction_pass.py",
+        old=" and key_and_body_size(message)[0] not in self._latest:\n",
         new=":\n",
         tests=COMPACTION,
         select="later_pass",

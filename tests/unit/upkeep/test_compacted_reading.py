@@ -16,7 +16,7 @@ from rmqclient.store.errors import MessageExpired, StoreCorrupt, StoreFull
 from rmqclient.store.files.compacted_file import CompactedWriter, open_compacted, path_of
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.upkeep import compaction
+from rmqclient.store.upkeep import compaction, compaction_pass
 from tests.support.stores import abandon
 from tests.unit.upkeep.compacted import CONFIG, QUEUE, compact, pulled, send
 
@@ -153,7 +153,7 @@ def test_a_commit_log_file_waits_for_the_compaction_of_what_it_holds(
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(compaction, "CompactedWriter", fail)
+        patch.setattr(compaction_pass, "CompactedWriter", fail)
         removed = clean(store)
     assert removed > 0
     assert "cannot be compacted, and no commit log file that it needs is removed: no room" in caplog.text

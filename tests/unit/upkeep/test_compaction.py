@@ -16,7 +16,7 @@ from rmqclient.store.files.compacted_file import open_compacted
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.kernel._kernel import Route
 from rmqclient.store.settings.config_file import TOPICS_FILE, TopicConfig, read_topics, write_topics
-from rmqclient.store.upkeep import compaction, retention
+from rmqclient.store.upkeep import compaction_pass, retention
 from tests.support.stores import appender_of
 from tests.unit.upkeep.compacted import CONFIG, QUEUE, compact, pulled, send
 
@@ -146,7 +146,7 @@ def test_what_is_not_flushed_is_not_compacted(store: MessageStore, producer: Pro
 def test_a_later_pass_goes_on_where_the_one_before_ended(
     root: Path, store: MessageStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MOST_KEYS", 3)
+    monkeypatch.setattr(compaction_pass, "MOST_KEYS", 3)
     send(producer, *((f"k{number % 5}", b"%d" % (number % 10)) for number in range(20)), fill=1)
     ends: list[int] = []
     while not ends or ends[-1] < 20:
@@ -170,7 +170,7 @@ def test_a_tombstone_deletes_its_key_and_goes_itself_after_its_time(
     assert [entry.queue_offset for _, entry, _ in file.messages() if entry] == [1, 2, 3]
     deleted_at = [entry.delete_at for _, entry, _ in file.messages() if entry][1]
     for now_ms, expected in ((deleted_at - 1, [1, 2, 3, 4]), (deleted_at, [1, 3, 4, 5])):
-        monkeypatch.setattr(compaction, "now_ms", lambda now_ms=now_ms: now_ms)
+        monkeypatch.setattr(compaction_pass, "now_ms", lambda now_ms=now_ms: now_ms)
         send(producer, (f"d{now_ms}", b"4"))
         compact(store)
         file = open_compacted(root, QUEUE)
