@@ -10,11 +10,6 @@ from typing import Final
 
 from rmqclient.broker.address import Address
 
-BORN_HOST_IS_IPV6 = 0x10
-STORE_HOST_IS_IPV6 = 0x20
-"""Bits of a message's system flag. [MessageSysFlag.BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG]"""
-
-
 AGAIN_S: Final = 10.0
 """Seconds until an unknown name is looked up again, for which the caller waits."""
 
