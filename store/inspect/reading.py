@@ -40,7 +40,7 @@ from rmqclient.store.recovery.log_scan import Quarantined
 from rmqclient.store.recovery.recovery import believable
 from rmqclient.store.runtime import shared_state
 from rmqclient.store.runtime.shared_state import SharedState
-from rmqclient.store.settings import checkpoint, removed_topics
+from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.store_settings import StoreSettings
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
@@ -114,15 +114,14 @@ class StoreReader:
             self.limit = max(self.trusted_to, self._bases[-1] + self.log_files.file_bytes if self._bases else 0)
 
     def lows(self) -> dict[MessageQueue, int]:
-        """Return the queue offset below which each queue has no message any more, as far as that is known."""
-        found = removed_topics.read_begins(self.root)
+        """Return the queue offset below which each queue has no message any more; empty if the state is unknown."""
         if self.state is None:
-            return found
-        fields, words = layout.QUEUE_SLOT.at, self.state.words
+            return {}
+        found, fields, words = {}, layout.QUEUE_SLOT.at, self.state.words
         for at in map(shared_state.queue_slot_at, range(self.state.queue_count)):
             topic = self.state.text(at + fields["topic"], words.load32(at + fields["topic_size"]))
             queue = MessageQueue(topic, words.load32(at + fields["queue_id"]))
-            found[queue] = max(found.get(queue, 0), words.load(at + fields["min_offset"]))
+            found[queue] = words.load(at + fields["min_offset"])
         return found
 
     def steps(self) -> Iterator[Step]:

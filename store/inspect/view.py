@@ -23,6 +23,7 @@ from rmqclient.store.log.inner_batch import stated_messages
 from rmqclient.store.log.record import Record, decode
 from rmqclient.store.log.sizes import settings_of
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.settings import removed_topics
 
 _ENTRY = layout.CONSUME_QUEUE_ENTRY
 _MAPPED_FILES = 64
@@ -107,8 +108,12 @@ class LocalView:
         The queues of a removed topic begin where they ended then.
         """
         reader = open_reader(self.root)
-        log, lows = range(reader.begin, reader.limit), reader.lows()
-        return {queue: self._offsets(queue, log, lows.get(queue, 0)) for queue in queues}
+        lows, removed = reader.lows(), removed_topics.read_ends(self.root)
+
+        def log_of(topic: str) -> range:
+            return range(max(reader.begin, removed.get(topic, 0)), reader.limit)
+
+        return {queue: self._offsets(queue, log_of(queue.topic), lows.get(queue, 0)) for queue in queues}
 
     def _offsets(self, queue: MessageQueue, log: range, low: int) -> range:
         consume_queue = self._consume_queues[queue]

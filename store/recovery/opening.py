@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -298,6 +299,17 @@ def _settle_appends(state: SharedState, log_files: FileQueue, queues: ConsumeQue
         _log.error("an append that was under way is damaged, and is cut off: %s", error)
 
 
+def _without_removed(
+    recovered: Mapping[MessageQueue, tuple[int, int]], queues: ConsumeQueues, ends: Mapping[str, int]
+) -> dict[MessageQueue, tuple[int, int]]:
+    """Return the (min, max) queue offsets of recovered queues without the messages of removed topics."""
+    found = dict(recovered)
+    for queue, (low, high) in recovered.items():
+        if queue.topic in ends:
+            found[queue] = queues[queue].oldest(low, high, ends[queue.topic]), high
+    return found
+
+
 def _build(
     root: Path,
     config: StoreConfig,
@@ -325,7 +337,9 @@ def _build(
         for topic, settings in config_file.read_topics(root).items()
         for queue_id in range(queues_of(settings))
     ]
-    bounds = removed_topics.hidden(root, compaction.lowered(root, recovered.queues))
+    bounds = compaction.lowered(
+        root, _without_removed(recovered.queues, queues, removed_topics.lowered_ends(root, log_end))
+    )
     topics.add(sorted({*declared, *bounds}), bounds)
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:

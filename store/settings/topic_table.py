@@ -171,17 +171,20 @@ class TopicTable(QueueTable):
         Messages that a running producer has sent since it was removed are hidden, too: they make it no topic again.
         Its messages stay in the log until retention removes them, and its queues stay in the table: other processes
         hold them by their numbers. A topic of this name that is made again goes on with these queues and offsets.
-        Where they begin is in :mod:`rmqclient.store.settings.removed_topics`, too, for a later opening. A lost
-        ``topics.json`` hides nothing. Raises StoreFull.
+        A later opening knows by :mod:`rmqclient.store.settings.removed_topics` what is hidden. A lost ``topics.json``
+        hides nothing. Raises StoreFull.
         """
         check_primary(self._root, is_replica=bool(self._state.is_replica))
         with self._lock.held(TOPIC_BYTE):
             self._read_on()
+            log_end = (
+                self._state.published_to
+            )  # before the queues: what is sent meanwhile is hidden by no later opening
             queues = () if self.is_compact(topic) else self._by_topic.get(topic, ())
             ends = {queue: self.max_offset(queue) for queue in queues}
             hidden = {queue: end for queue, end in ends.items() if self.min_offset(queue) < end}
             if hidden:
-                removed_topics.write_begins(self._root, hidden)
+                removed_topics.write_ends(self._root, {topic: log_end})
             is_removed = config_file.remove_topic(self._root, topic) or bool(hidden)
             for queue, end in hidden.items():
                 self.raise_min_offset(queue, end)
