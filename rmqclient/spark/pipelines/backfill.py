@@ -39,11 +39,13 @@ from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 from rmqclient.spark.scan.queue_json import from_json, to_json
+from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.spark.writing.ledger import Ledger
 from rmqclient.store import RESERVED_PROPERTIES
 from rmqclient.store.settings.document import replace_file
 
 ORDER = "commit_log_offset"
+_FILTERS = ("subexpression", "where")
 _WRITTEN = ("key", "value", "partition", "tags", "properties", "born_timestamp")
 
 
@@ -62,6 +64,11 @@ class Plan:
 
     starting: dict[str, dict[str, int]]
     ending: dict[str, dict[str, int]]
+    identity: str | None
+    """Of the store that is read; None if it has none."""
+
+    filters: dict[str, str]
+    """Options of the source that choose messages of the range."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +126,21 @@ def backfill(
             "write to the cluster at least once with frame.write.format('rmq')"
         )
     root = Path(target_store or store).absolute()
-    wanted = Plan(os.fspath(store), tuple(topics), to, tuple(select), where, keep_queues, chunk, starting={}, ending={})
-    plan = _settle(root / "spark" / f"{name}.backfill.json", wanted, options or {})
+    asked = asked_for(store, topics, options or {})
+    wanted = Plan(
+        os.fspath(store),
+        tuple(topics),
+        to,
+        tuple(select),
+        where,
+        keep_queues,
+        chunk,
+        starting={},
+        ending={},
+        identity=open_place(asked).identity(),
+        filters={key.lower(): str(value) for key, value in (options or {}).items() if key.lower() in _FILTERS},
+    )
+    plan = _settle(root / "spark" / f"{name}.backfill.json", wanted, asked)
     ledger = Ledger(root, name, to)
     chunks = list(_chunks(plan))
     written = rows = 0
@@ -138,10 +158,12 @@ def backfill(
     return Backfilled(name, to, len(chunks), read, written, rows)
 
 
-def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
+def _settle(path: Path, wanted: Plan, asked: ReadOptions) -> Plan:
     """Return the plan of the first run; if this is the first run, make and write it."""
     if path.exists():
-        found = json.loads(path.read_bytes())
+        # Older versions wrote neither of these two.
+        found: dict[str, Any] = {"identity": wanted.identity, "filters": wanted.filters}
+        found |= json.loads(path.read_bytes())
         plan = Plan(**found | {"topics": tuple(found["topics"]), "select": tuple(found["select"])})
         for field in dataclasses.fields(Plan):
             before, now = getattr(plan, field.name), getattr(wanted, field.name)
@@ -151,7 +173,6 @@ def _settle(path: Path, wanted: Plan, options: Options) -> Plan:
                     "give this backfill another name"
                 )
         return plan
-    asked = asked_for(wanted.store, wanted.topics, options)
     place = open_place(asked)
     there = offsets.available(place, asked.selection)
     start = offsets.starting(place, there, asked)

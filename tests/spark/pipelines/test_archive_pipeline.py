@@ -148,7 +148,7 @@ def test_small_files_become_few_and_their_rows_stay_in_order(spark: SparkSession
 
     from rmqclient.spark.pipelines.archive import archive
 
-    target = tmp_path / "archive"
+    target = tmp_path / "archive*[new]"  # a name, and no pattern
     archive(spark, root, TOPICS, target, batch_bytes=12 * KIB)
     before = places(rows_in(target))
     (day,) = target.glob("topic=orders/*")

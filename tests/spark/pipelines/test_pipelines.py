@@ -265,6 +265,8 @@ def test_a_backfill_writes_a_range_once_in_the_order_of_its_queues(spark: SparkS
         assert copy.born_timestamp == message.born_timestamp
     with pytest.raises(ValueError, match="again is a backfill with to='copies', not 'others'"):
         backfill(spark, root, [ORDERS], "others", "again", **settings)
+    with pytest.raises(ValueError, match="again is a backfill with filters="):
+        backfill(spark, root, [ORDERS], "copies", "again", **settings | {"options": {"subExpression": "tag9"}})
 
 
 def test_the_messages_of_compressed_batches_are_counted_and_kept_in_order(spark: SparkSession, tmp_path: Path) -> None:

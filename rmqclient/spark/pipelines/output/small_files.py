@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import uuid
 from collections import defaultdict
@@ -32,6 +33,7 @@ from rmqclient.spark.pipelines.output.published import Published
 from rmqclient.spark.pipelines.output.streaming import write_parquet
 
 _READ = "read"
+_OF_PATTERNS = re.compile(r"[\\*?\[\]{}]")
 _FEWEST = 4
 """Least number of small files in a directory that is worth a merge."""
 
@@ -65,7 +67,7 @@ def _merge(spark: SparkSession, published: Published, directory: Path, small: Se
     files = max(1, round(sum(path.stat().st_size for path in small) / file_bytes))
     every_column = spark.read.option("mergeSchema", "true")  # and not those of the first file
     read = sql.monotonically_increasing_id()  # orders the messages of a compressed batch, which have one offset
-    rows = every_column.parquet(*map(str, small)).withColumn(_READ, read)
+    rows = every_column.parquet(*map(_one_path, small)).withColumn(_READ, read)
     order = ("partition", "offset", _READ)
     write_parquet(rows.repartitionByRange(files, *order).sortWithinPartitions(*order).drop(_READ), written)
     for path in set(directory.iterdir()) - set(small):
@@ -84,3 +86,8 @@ def _merge(spark: SparkSession, published: Published, directory: Path, small: Se
             ) from error
         raise
     shutil.rmtree(work)
+
+
+def _one_path(path: Path) -> str:
+    """Return a path as Spark reads it, which takes some characters for a pattern of several paths."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", str(path))
