@@ -22,13 +22,11 @@ from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import (
     QueueError,
     StoreFull,
-    StoreUnusable,
     store_errors,
 )
 from rmqclient.store.files.file_lock import BROKER_BYTE, GATE_BYTE, TOPIC_BYTE, LockFile
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.files.file_system import check_file_system
-from rmqclient.store.files.time_namespace import clock_trouble
 from rmqclient.store.handles.appenders import Appenders
 from rmqclient.store.handles.grants import Grants
 from rmqclient.store.handles.messages import StoredMessages
@@ -91,8 +89,6 @@ def open_store(
     """
     check_unpatched()
     check_kind("config", config, StoreConfig)
-    if trouble := clock_trouble():
-        raise StoreUnusable(f"{root} cannot be opened: {trouble}")
     path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):
         make_root(path, create=create)

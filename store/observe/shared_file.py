@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from rmqclient.store import layout
 from rmqclient.store.closing import Closing
-from rmqclient.store.files.time_namespace import clock_trouble
 from rmqclient.store.observe.config import opened
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ class SharedFile(Closing):
     def __init__(self, root: str) -> None:
         self.root = root
         self._lock = -1
-        if trouble := clock_trouble():
-            raise Unreadable(f"{root} cannot be read: {trouble}")
         try:
             descriptor = opened(os.path.join(root, "shared"))
         except OSError as error:

@@ -138,25 +138,6 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert "mounted read-only" in mounted.stderr
 
 
-@pytest.mark.guarantee("G9")
-@pytest.mark.parametrize("ahead_s", [864_000, 1])
-def test_a_process_whose_clock_is_set_off_by_a_time_namespace_is_refused(tmp_path: Path, ahead_s: int) -> None:
-    Producer(tmp_path / "store").close()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    sends = [sys.executable, "-c", "import sys, rmqclient; rmqclient.Producer(sys.argv[1])"]
-    checks = [sys.executable, "-m", "rmqclient.workers", "check", "--store"]
-    for command in (sends, checks):
-        refused = subprocess.run(
-            ["unshare", "-T", "--boottime", str(ahead_s), *command, str(tmp_path / "store")],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if "unshare" in refused.stderr:
-            pytest.skip(f"no time namespace can be made here: {refused.stderr.strip().splitlines()[-1]}")
-        assert refused.returncode != 0
-        assert f"time namespace, whose clock since boot is +{ahead_s} s" in refused.stderr
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.close()
