@@ -18,6 +18,11 @@ REASONS: tuple[Reason, ...] = (
         "5.x makes a retry topic for the group that the tools pull as.",
         _5,
     ),
+    Reason(
+        "^(topicList|statsAll)",
+        "%RETRY%tools_other_group",
+        "A group that has only offsets has a retry topic here, by which tools find it.",
+    ),
     Reason("^(wipe|add)WritePerm", "OK, \\d+", "The topics of the system that are there count."),
     Reason(
         "^(brokerStatus|getBrokerConfig|getNamesrvConfig|clusterList)",
@@ -44,6 +49,11 @@ REASONS: tuple[Reason, ...] = (
         "^consumerProgress -g",
         "%RETRY%tools_group",
         "Here a group has an offset in its retry topic from the first pull on.",
+    ),
+    Reason(
+        "^consumerProgress -g .* #3$",
+        "",
+        "A group that is deleted without its offsets is still known by them; a broker knows it by its retry topic.",
     ),
     Reason(
         "^consumerProgress -g .* #",
