@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 import sys
@@ -23,6 +24,15 @@ from tests.support.sweeps import share_of
 
 class Interrupted(BaseException):
     """What a handler raises: a time limit, or Ctrl-C where the program goes on."""
+
+
+@pytest.fixture(autouse=True)
+def no_callback_of_the_collector() -> Iterator[None]:
+    """Take away what Hypothesis has the collector call: Python swallows an exception that is raised in such a call."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:] = callbacks
 
 
 @pytest.fixture
