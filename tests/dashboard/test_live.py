@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
+import tracemalloc
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,8 +17,10 @@ pytest.importorskip("starlette", reason="the dashboard needs Starlette")
 import orjson
 
 from rmqclient import Message, Producer
+from rmqclient.dashboard.desk import live
 from rmqclient.dashboard.desk.desk import Desk
-from rmqclient.dashboard.desk.live import CLIENTS_AT_MOST, TooManyClients
+from rmqclient.dashboard.desk.live import CLIENTS_AT_MOST, KEPT, Live, TooManyClients
+from rmqclient.dashboard.looking.sample import Kept, Moment, Rates, Sampling
 from tests.support.stores import SMALL
 from tests.support.threads import no_thread_left
 
@@ -85,7 +90,6 @@ def test_the_end_of_the_dashboard_ends_every_stream(desk: Desk) -> None:
 
 def test_a_sample_counts_what_came_in_and_what_waits(desk: Desk) -> None:
     from rmqclient import PullConsumer  # noqa: PLC0415 - beside its use
-    from rmqclient.dashboard.looking.sample import Sampling  # noqa: PLC0415 - as above
 
     root = desk.store().root
     sampling = Sampling(root)
@@ -108,6 +112,68 @@ def test_a_sample_counts_what_came_in_and_what_waits(desk: Desk) -> None:
     finally:
         sampling.close()
         desk.close()
+
+
+def moment(number: int, groups: int = 107, topics: int = 300) -> Moment:
+    """Return a moment of a store with as much in it as is promised, in objects of its own as a look makes them."""
+    rates = Rates(number + 0.5, number + 0.25, number + 0.125)
+    return Moment(
+        at_ms=1_000_000 + number,
+        rates=rates,
+        lag=70_000 + number,
+        oldest_s=number + 0.5,
+        in_flight=1_000 + number,
+        dead_letters=12_000 + number,
+        by_group={f"group-{each}": (Rates(*(each + rate for rate in rates)), 300 + number) for each in range(groups)},
+        dead_letters_of={f"group-{each}": 1_000 + number for each in range(groups)},
+        topic_rates={f"topic-{each}": each + number + 0.5 for each in range(topics)},
+    )
+
+
+def test_a_moment_that_has_passed_shows_charts_what_it_showed_then() -> None:
+    now, others = moment(7), moment(8, groups=3)
+    kept = Kept(now, Kept(others))
+    assert kept.at_ms == now.at_ms
+    for group in ("", "group-0", "group-106", "nobody"):
+        assert kept.shown(group) == now.shown(group)
+    assert Kept(others, kept).shown("group-2") == others.shown("group-2")
+    assert Kept(others, kept).shown("group-106") == others.shown("group-106")
+
+
+def test_what_is_kept_of_the_past_is_small_and_does_not_grow_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Looks:
+        """What a sampler takes, as often as the thread asks for it."""
+
+        def __init__(self) -> None:
+            self._numbers: Iterator[int] = itertools.count()
+            self.passed = {KEPT + 2: threading.Event(), 2 * KEPT: threading.Event()}
+
+        def take(self) -> Moment:
+            number = next(self._numbers)
+            if number in self.passed:
+                self.passed[number].set()
+            return moment(number)
+
+        def close(self) -> None:
+            pass
+
+    looks = Looks()
+    monkeypatch.setattr(live, "_INTERVAL_S", 0.0)
+    monkeypatch.setattr(live, "_SHARE_AT_MOST", 1.0)
+    sampler = Live(lambda: looks)  # type: ignore[arg-type,return-value] # it is asked for moments alone
+    tracemalloc.start()
+    try:
+        sampler.begin()
+        held: list[int] = []
+        for passed in looks.passed.values():
+            assert passed.wait(4 * LONG_S)
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        sampler.close()
+    assert len(sampler.samples()) == KEPT
+    assert held[0] < 5 << 20, "ten minutes of 107 groups"
+    assert held[-1] < held[0] + (1 << 19)
 
 
 async def _exhaust(stream: object) -> None:

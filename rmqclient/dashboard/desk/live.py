@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from rmqclient.dashboard.looking.sample import Moment, Sampling
+from rmqclient.dashboard.looking.sample import Kept, Moment, Sampling
 from rmqclient.errors import QueueError
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
@@ -52,7 +52,8 @@ class Live:
 
     def __init__(self, sampling: Callable[[], Sampling]) -> None:
         self._begin_sampling = sampling
-        self._samples: deque[Moment] = deque(maxlen=KEPT)
+        self._samples: deque[Kept] = deque(maxlen=KEPT)
+        self._latest: Moment | None = None
         self._clients: set[_Client] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -72,13 +73,13 @@ class Live:
         if self._thread is not None:
             self._thread.join()
 
-    def samples(self) -> list[Moment]:
+    def samples(self) -> list[Kept]:
         """Return what was kept, the oldest first."""
         return list(self._samples)
 
     def latest(self) -> Moment | None:
         """Return the last sample; None before the first."""
-        return self._samples[-1] if self._samples else None
+        return self._latest
 
     def stream(self, group: str = "") -> AsyncIterator[bytes]:
         """Return the events from now on, as they go to a browser, with the rates and the lag of one group or of all.
@@ -123,7 +124,7 @@ class Live:
                     sampling = self._begin_sampling()
                     sampling.take()  # the first look knows no rates
                 else:
-                    self._samples.append(sampling.take())
+                    self._keep(sampling.take())
             except (QueueError, OSError) as error:
                 _log.warning("the store cannot be looked at: %s", error)
                 _close(sampling)
@@ -131,6 +132,10 @@ class Live:
             self._wake()
             pause = max(_INTERVAL_S, (time.thread_time() - begun) / _SHARE_AT_MOST)
         _close(sampling)
+
+    def _keep(self, moment: Moment) -> None:
+        self._samples.append(Kept(moment, self._samples[-1] if self._samples else None))
+        self._latest = moment
 
     def _wake(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ group falls behind. What the library sends itself counts nowhere.
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,38 @@ class Moment(NamedTuple):
             "flight": self.in_flight,
             "dead": self.dead_letters,
         }
+
+
+class Kept:
+    """What charts show of a moment that has passed: numbers in an array, some tens of bytes for each group.
+
+    ``before`` is the one that was kept before it. They share the names of the groups while these are the same.
+    """
+
+    __slots__ = ("_numbers", "_of_all", "groups")
+
+    def __init__(self, moment: Moment, before: Kept | None = None) -> None:
+        groups = tuple(moment.by_group)
+        self.groups: tuple[str, ...] = before.groups if before is not None and before.groups == groups else groups
+        self._numbers = array("d", (each for rates, lag in moment.by_group.values() for each in (*rates, lag)))
+        self._of_all = moment._replace(by_group={}, dead_letters_of={}, topic_rates={})
+
+    @property
+    def at_ms(self) -> int:
+        """When it was."""
+        return self._of_all.at_ms
+
+    def shown(self, group: str = "") -> dict[str, Any]:
+        """Return the numbers as :meth:`Moment.shown` does."""
+        if group not in self.groups:
+            return self._of_all.shown(group)
+        at = self.groups.index(group) * _NUMBERS
+        *rates, lag = self._numbers[at : at + _NUMBERS]
+        return self._of_all._replace(by_group={group: (Rates(*rates), int(lag))}).shown(group)
+
+
+_NUMBERS = len(Rates._fields) + 1
+"""Of each group: its rates and its lag."""
 
 
 class Sampling:
