@@ -102,9 +102,11 @@ def _copies(backend: Backend, message: ReceivedMessage) -> list[ReceivedMessage]
     known = backend.topics.names()
     first = message.properties.get("DLQ_ORIGIN_TOPIC") or message.properties.get("RETRY_TOPIC") or _real_topic(message)
     found = [message]
-    for topic in known:
-        if topic in (first, *_WAITING) or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
-            found += backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES)
+    among = [
+        topic for topic in known if topic in (first, *_WAITING) or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    ]
+    for topic in backend.messages.topics_with(message.message_id, among):
+        found += backend.messages.by_key(topic, message.message_id, 0, END_OF_TIME, _MOST_COPIES)
     origin = message.properties.get("ORIGIN_MESSAGE_ID")
     if origin and all(
         _real_topic(each) != first for each in found
@@ -131,19 +133,17 @@ def _failed(copies: list[ReceivedMessage]) -> Iterator[Step]:
 
 def _stepped(backend: Backend, message_id: str) -> Iterator[Step]:
     """Yield what is stored of the message's durable steps. Of records that were stored again, the first counts."""
-    for topic in backend.topics.names():
-        if topic.startswith(STEPS_PREFIX):
-            seen: dict[int, Step] = {}
-            for message in backend.messages.by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
-                record = Record.of(message)
-                if record is not None:
-                    group = topic.removeprefix(STEPS_PREFIX)
-                    event, until_ms = _STEP_EVENTS[record.kind], _end_of(record)
-                    told = Step(
-                        record.stored_ms, event, _said(record), f"group {group}", group=group, until_ms=until_ms
-                    )
-                    seen[record.place] = told
-            yield from (seen[at] for at in sorted(seen))  # as in the log: several may be of one millisecond
+    journals = [topic for topic in backend.topics.names() if topic.startswith(STEPS_PREFIX)]
+    for topic in backend.messages.topics_with(message_id, journals):
+        seen: dict[int, Step] = {}
+        for message in backend.messages.by_key(topic, message_id, 0, END_OF_TIME, _MOST_RECORDS):
+            record = Record.of(message)
+            if record is not None:
+                group = topic.removeprefix(STEPS_PREFIX)
+                event, until_ms = _STEP_EVENTS[record.kind], _end_of(record)
+                told = Step(record.stored_ms, event, _said(record), f"group {group}", group=group, until_ms=until_ms)
+                seen[record.place] = told
+        yield from (seen[at] for at in sorted(seen))  # as in the log: several may be of one millisecond
 
 
 def _said(record: Record) -> str:

@@ -207,6 +207,12 @@ class Messages(Protocol):
         Raises StoreFull, StoreBusy.
         """
 
+    def topics_with(self, key: str, topics: Sequence[str]) -> list[str]:
+        """Return those of some topics that may have messages with a key, in their order; all if a look is as dear.
+
+        Raises as :meth:`by_key`.
+        """
+
     def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its unique id or its offset message id; None if no message has the id.
 

@@ -7,7 +7,7 @@ compiled appender, so there is no Python layer between a message and the kernel.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -133,6 +133,9 @@ class _Queues(_Part):
 class _Messages(_Part):
     def by_key(self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int) -> list[ReceivedMessage]:
         return self._store.messages.by_key(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+
+    def topics_with(self, key: str, topics: Sequence[str]) -> list[str]:
+        return self._store.messages.topics_with(key, topics)
 
     def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         return self._store.messages.by_id(message_id, topic)

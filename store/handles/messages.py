@@ -5,7 +5,7 @@ All but :meth:`StoredMessages.read` answer for one moment: retention and compact
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from rmqclient.store import layout
@@ -97,7 +97,13 @@ class StoredMessages:
             return found.limited_to(self._limit_bytes)
         self._index.catch_up()
         # Topics of waiting messages come last: a message that was delivered late is found where it was delivered to.
-        topics = sorted(self._topics.topics(), key=QUEUES_OF_WAITING.__contains__) if topic is None else [topic]
+        topics = (
+            [topic]
+            if topic is not None
+            else self._index_files.topics_with(
+                sorted(self._topics.topics(), key=QUEUES_OF_WAITING.__contains__), message_id
+            )
+        )
         return query.by_unique_key(
             self._log_files, self._index_files, self._published(), topics, message_id, self._limit_bytes
         )
@@ -117,6 +123,18 @@ class StoredMessages:
         stored, published = (begin_ms, end_ms), self._published()
         found = query.by_key(self._log_files, self._index_files, published, topic, key, stored, self._limit_bytes)
         return list(islice(found, limit))
+
+    def topics_with(self, key: str, topics: Sequence[str]) -> list[str]:
+        """Return those of some topics that may have messages with a key or unique key, in their order.
+
+        One pass over the index tells it for all of them. It brings the index up to date, and raises, as
+        :meth:`by_key`.
+        """
+        self._check_usable()
+        if not is_utf8(key):
+            return []
+        self._index.catch_up()
+        return self._index_files.topics_with(topics, key)
 
     def offset_by_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the queue offset of the first message stored at a time or later; without one, the max offset.

@@ -43,8 +43,8 @@ Invariants, checked by ``rmq store verify``:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -221,6 +221,20 @@ class IndexFiles:
             with suppress(FileNotFoundError):
                 yield from self.candidates_in(path, key_hash, begin_ms, end_ms)
 
+    def topics_with(self, topics: Sequence[str], key: str) -> list[str]:
+        """Return those of some topics that may have a record with a key, in their order.
+
+        Each file is opened once, however many topics there are. Raises StoreCorrupt for a file of another size.
+        """
+        left = {topic: index_key_hash(topic, key) for topic in topics}
+        for path in reversed(self.paths()):
+            with suppress(FileNotFoundError), self._opened(path) as descriptor:
+                for topic, key_hash in list(left.items()):
+                    found, _ = self._found(path, descriptor, key_hash, -_FAR_MS, _FAR_MS, 0)
+                    if found:
+                        del left[topic]
+        return [topic for topic in topics if topic not in left]
+
     def candidates_in(self, path: Path, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield what :meth:`candidates` finds in one file, by its hash. Raises FileNotFoundError, too.
 
@@ -229,17 +243,28 @@ class IndexFiles:
         earliest, latest = _within(begin_ms - _SLACK_MS), _within(end_ms + _SLACK_MS)
         after = 0
         while True:
-            descriptor = open_file(path, self.file_bytes, os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # what lies around an entry is of other keys
-                found, after = find_in_index(descriptor, self.slots, self.entries, key_hash, earliest, latest, after)
-            except OSError as error:
-                raise as_store_error(error, f"{path} cannot be read") from error
-            finally:
-                os.close(descriptor)
+            with self._opened(path) as descriptor:
+                found, after = self._found(path, descriptor, key_hash, earliest, latest, after)
             yield from found
             if not after:
                 return
+
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[int]:
+        descriptor = open_file(path, self.file_bytes, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # what lies around an entry is of other keys
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _found(
+        self, path: Path, descriptor: int, key_hash: int, earliest: int, latest: int, after: int
+    ) -> tuple[list[int], int]:
+        try:
+            return find_in_index(descriptor, self.slots, self.entries, key_hash, earliest, latest, after)
+        except OSError as error:
+            raise as_store_error(error, f"{path} cannot be read") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,9 @@ class _Messages:
         ]
         return sorted(found, key=lambda message: -message.commit_log_offset)[:limit]
 
+    def topics_with(self, key: str, topics: Sequence[str]) -> list[str]:
+        return [topic for topic in topics if self.by_key(topic, key, 0, 2**63 - 1, 1)]
+
     def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         topics = sorted(self._log.topics) if topic is None else [topic]
         return next((found for name in topics for found in self.by_key(name, message_id, 0, 2**63 - 1, 1)), None)

@@ -142,14 +142,15 @@ def test_a_search_goes_on_where_the_page_ended_until_all_were_seen(store: Path) 
 
 
 def test_a_search_that_looked_far_says_how_far_and_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqclient.dashboard.looking.search.LOOKED_AT_MOST", 5)
+    monkeypatch.setattr("rmqclient.dashboard.pages.search.SLICE_S", 0.0)
     with visitor(store) as browser:
         shown = page(browser, "/search?q=topic:orders where:body.number == `0`")
-        assert "5 were looked at, back to" in text_of(shown)
-        for _ in range(2):
+        for looked_at in range(1, 12):
+            assert f"{looked_at} were looked at, back to" in text_of(shown)
             (path,) = re.findall(r'href="(/search[^"]+)" rel="next"', shown)
             shown = page(browser, html.unescape(path))
         assert 'rel="next"' not in shown
+        assert "12 looked at" in text_of(shown)
         assert "1 message" in text_of(shown)
 
 

@@ -7,6 +7,7 @@ may return messages with another key, which are dropped here. [QueryMessageProce
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
@@ -58,6 +59,10 @@ class Finding:
                 found += decode_records(answer.body, broker_name=broker.name)
         has_key = [each for each in found if key in each.keys or key == each.message_id]
         return sorted(has_key, key=lambda message: message.store_timestamp, reverse=True)[:limit]
+
+    def topics_with(self, key: str, topics: Sequence[str]) -> list[str]:  # noqa: ARG002 - no request asks of many topics
+        """Return the topics."""
+        return list(topics)
 
     def by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage | None:
         """Return a message by its unique id or its offset message id; None if no message has the id."""

@@ -39,16 +39,17 @@ class Answer(NamedTuple):
 def answers_of(life: list[Step], groups: Iterable[Group]) -> list[Answer]:
     """Return how each group stands with the message of a life, those that need somebody first."""
     last: dict[str, Step] = {}
+    lives: dict[str, list[Step]] = {}
     for step in life:
+        lives.setdefault(step.group, []).append(step)
         if step.standing:
             last[step.group] = step
     states = {each.group: each.state for each in groups}
-    found = [_answer(group, step, life, states.get(group, "")) for group, step in last.items()]
+    found = [_answer(group, step, lives[group], states.get(group, "")) for group, step in last.items()]
     return sorted(found, key=lambda each: (list(TONES).index(each.standing), each.group))
 
 
-def _answer(group: str, now: Step, life: list[Step], state: str) -> Answer:
-    of = [step for step in life if step.group == group]
+def _answer(group: str, now: Step, of: list[Step], state: str) -> Answer:
     failed = [step for step in of if step.event == "failed"]
     attempts = "1 attempt" if len(failed) == 1 else f"{len(failed)} attempts"
     why = _why(failed[-1]) if failed else ""

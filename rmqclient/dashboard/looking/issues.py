@@ -147,17 +147,17 @@ class Issues:
     def known(self, wanted: Selection, group: str = "", error: str = "") -> list[Known]:
         """Return the issues of a period, the latest first; of one group, or whose class or text has ``error``."""
         with self._lock:
+            names = {number: name for name, number in self._numbers.items() if self._has(number, name, group, error)}
             found: dict[int, list[int]] = {}
             for each in self._queues.values():
-                if group in ("", each.group):
+                if any(name == each.group for name, _ in names.values()):
                     for _, stored, number in self._of(each, wanted):
-                        found.setdefault(number, []).append(stored)
-            names = {number: name for name, number in self._numbers.items()}
+                        if number in names:
+                            found.setdefault(number, []).append(stored)
             # All have the same period, so that they can be compared, and added.
             begin = wanted.since_ms or min(map(min, found.values()), default=0)
             end = (wanted.until_ms or int(time.time() * 1000)) + 1
             rows = [self._known(names[number], number, times, begin, end) for number, times in found.items()]
-        rows = [row for row in rows if error.lower() in f"{row.issue.error}: {row.text} {row.issue.place}".lower()]
         return sorted(rows, key=lambda row: -row.last_ms)
 
     def page(self, backend: Backend, groups: Collection[str], wanted: Selection, before: At | None, limit: int) -> Page:
@@ -207,6 +207,13 @@ class Issues:
             )
             if number != _UNREAD and since <= stored <= until and offset not in settled
         ]
+
+    def _has(self, number: int, name: tuple[str, Issue], group: str, error: str) -> bool:
+        """Return whether an issue is of a group, if one is named, and has an error in its class, text or place."""
+        of, issue = name
+        if group not in ("", of):
+            return False
+        return error.lower() in f"{issue.error}: {self._texts[number][1]} {issue.place}".lower()
 
     def _known(self, name: tuple[str, Issue], number: int, times: list[int], begin: int, end: int) -> Known:
         times.sort()

@@ -1,8 +1,7 @@
 """Search: messages by id, key, time, position and content, in one topic or in all, a page at a time.
 
-A search that reads one message after the other looks at ``LOOKED_AT_MOST`` messages for one page, the newest first, for
-at most ``LONGEST_S``. It says where it stopped, and the next page goes on there. An expression has the limits of a body
-filter.
+A search that reads one message after the other, the newest first, does so for a slice of time. It says where it
+stopped, and the next page goes on there. An expression has the limits of a body filter.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from rmqclient.names import has_copies, is_of_application
 from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 
-LOOKED_AT_MOST = 2_000
-LONGEST_S = 5.0
+SLICE_S = 0.1
 """How long one page looks at messages."""
 _END_OF_TIME = (1 << 63) - 1
 _MOST_OF_A_KEY = 1 << 20
@@ -67,11 +65,12 @@ class Search:
     """JMESPath on ``body`` (opened JSON), ``keys``, ``tags``, ``properties``, ``queue_id`` and ``queue_offset``."""
     below: Below | None = None
     limit: int = 50
+    longest_s: float = SLICE_S
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing says which messages are wanted."""
-        return self == Search(below=self.below, limit=self.limit)
+        return self == Search(below=self.below, limit=self.limit, longest_s=self.longest_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,9 @@ def search(backend: Backend, wanted: Search) -> Found:
     holds = _condition(wanted)
     found: list[ReceivedMessage] = []
     looked_at, last = 0, None
-    end = time.monotonic() + LONGEST_S
+    end = time.monotonic() + wanted.longest_s
     for message in _candidates(backend, wanted):
-        if len(found) >= wanted.limit or looked_at >= LOOKED_AT_MOST or (looked_at and time.monotonic() > end):
+        if len(found) >= wanted.limit or (looked_at and time.monotonic() > end):
             return Found(found, looked_at, last)
         looked_at, last = looked_at + 1, message
         if holds(message):
@@ -157,7 +156,7 @@ def _with_keys(backend: Backend, wanted: Search) -> Iterator[ReceivedMessage]:
     since, until = wanted.since_ms or 0, _END_OF_TIME if wanted.until_ms is None else wanted.until_ms
     latest = min(until, wanted.below.stored_ms) if wanted.below else until
     most, rows, asked = wanted.limit + 1, list[ReceivedMessage](), dict[tuple[str, str], list[ReceivedMessage]]()
-    full = [(topic, key) for topic in topics for key in wanted.keys]
+    full = [(topic, key) for key in wanted.keys for topic in backend.messages.topics_with(key, topics)]
     while True:
         asked |= {(topic, key): backend.messages.by_key(topic, key, since, latest, most) for topic, key in full}
         full = [each for each in full if len(asked[each]) == most]

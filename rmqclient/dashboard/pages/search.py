@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import orjson
@@ -20,7 +21,7 @@ from rmqclient.dashboard.looking.answers import TONES, Answer, answers_of
 from rmqclient.dashboard.looking.bodies import brief
 from rmqclient.dashboard.looking.issues import Known
 from rmqclient.dashboard.looking.query import CHIPS, Query
-from rmqclient.dashboard.looking.search import Below, Found, Search, WrongQuery, search
+from rmqclient.dashboard.looking.search import SLICE_S, Below, Found, Search, WrongQuery, search
 from rmqclient.errors import UnknownTopic
 from rmqclient.failures.dead_letters import Selection
 from rmqclient.message import ReceivedMessage
@@ -28,6 +29,9 @@ from rmqclient.store.errors import StoreBusy, StoreFull
 from rmqclient.store.observe.summary import Group
 
 _MOST = 500
+_END = 1 << 62
+_FILE_S = 5.0
+"""How long a file looks at messages."""
 _ANSWERED = 3
 """Messages whose answer stands beside them."""
 
@@ -46,14 +50,15 @@ def show(request: Request) -> Response:
     desk = desk_of(request)
     desk.live.begin()
     backend = desk.backend()
-    query, wrong = _query(request), ""
+    query, wrong, is_file = _query(request), "", asked(request, "format") == "jsonl"
     found, wanted = Found([], 0, None), Search()
     try:
         wanted = _wanted(query, asked_number(request, "limit", 50, _MOST), asked(request, "below"))
+        wanted = replace(wanted, longest_s=_FILE_S if is_file else SLICE_S)
         found = search(backend, wanted)
     except (WrongInput, WrongQuery, UnknownTopic) as error:
         wrong = str(error)
-    if asked(request, "format") == "jsonl" and not wrong:
+    if is_file and not wrong:
         return _file(found.messages)
     is_first = wanted.below is None
     groups = backend.groups.all() if is_first else []
@@ -64,7 +69,9 @@ def show(request: Request) -> Response:
         asked_for=str(query),
         is_asked=bool(query.words or query.chips),
         found=found,
+        looked_at=asked_number(request, "looked", 0, _END) + found.looked_at,
         next=_next(query, wanted, found),
+        goes_on=not found.messages and not asked(request, "stop"),
         rows=[(message, brief(message)) for message in found.messages],
         answers=_answers(backend, found, query, groups) if is_first and (wanted.keys or wanted.message_id) else [],
         names=_names(desk, backend, query, groups) if is_first else [],

@@ -81,6 +81,19 @@ def test_messages_of_another_topic_or_time_are_not_found(store: MessageStore) ->
     assert store.messages.by_key(ORDERS, "k", end_ms=stored - 1) == []
 
 
+def test_topics_that_have_a_key_are_told_from_all_in_one_pass(store: MessageStore) -> None:
+    appender = appender_of(store)
+    sent = appender.append(Message(ORDERS, b"", keys=["k"]))
+    fill(store, 200)  # over several files of the index
+    appender.append(Message(PAYMENTS, b"", keys=["k", "p"]))
+    topics = ["nowhere", PAYMENTS, ORDERS]
+    assert store.messages.topics_with("k", topics) == [PAYMENTS, ORDERS]
+    assert store.messages.topics_with("p", topics) == [PAYMENTS]
+    assert store.messages.topics_with(sent.message_id, topics) == [ORDERS]
+    assert store.messages.topics_with("nobody has it", topics) == []
+    assert store.messages.topics_with("\ud800", topics) == []
+
+
 def test_a_key_that_stands_twice_in_a_message_finds_it_once(store: MessageStore) -> None:
     appender_of(store).append(Message(ORDERS, b"", keys=["k", "k"]))
     assert len(store.messages.by_key(ORDERS, "k")) == 1
