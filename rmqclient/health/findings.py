@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 LEVELS = ("ok", "warning", "critical", "unknown")
 
+RETRIES = "waiting_retries"
+"""The value of a group that counts its failed messages whose next attempt is not due."""
+
 _GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _MOST_SLOTS = 0.9
@@ -422,7 +425,7 @@ def _group(group: Group, limits: Limits, now_ms: int) -> Finding:
         text += f", {waiting:,} wait for a retry"
     if group.spare:
         text += f", {len(group.spare)} of {len(group.members)} members are spare: there are no more queues"
-    values = [Value("lag", group.lag, limits.lag_warn, limits.lag_crit), Value("waiting_retries", waiting)]
+    values = [Value("lag", group.lag, limits.lag_warn, limits.lag_crit), Value(RETRIES, waiting)]
     if oldest is not None:
         text += f", the oldest {words.age(oldest)}"
         values.append(Value("lag_seconds", round(oldest, 3), limits.age_warn_s, limits.age_crit_s))

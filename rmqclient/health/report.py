@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
-from rmqclient.health.findings import CRITICAL, LEVELS, OK, Finding
+from rmqclient.health import words
+from rmqclient.health.findings import CRITICAL, LEVELS, OK, RETRIES, Finding
 
 Form: TypeAlias = Callable[[list[Finding]], str]
 """Makes a text of findings, without a line end."""
@@ -16,6 +18,7 @@ Form: TypeAlias = Callable[[list[Finding]], str]
 _MANY = {"lag": "group", "topic": "topic", "handler": "handler"}
 """Subjects of a check of which there can be many."""
 _INDENT = " " * 10
+_NO_NOTES: Mapping[str, str] = MappingProxyType({})
 _LEAST = 40
 """Columns for which lines are broken: with fewer a word would be."""
 
@@ -35,13 +38,19 @@ def text(findings: list[Finding], *, verbose: bool = False, width: int | None = 
     shown = [finding for finding in findings if verbose or finding.level]
     lines = [line(LEVELS[each.level], _subject(each), each.state, each.remedy) for each in shown]
     if len(shown) < len(findings):
-        lines.append(line(LEVELS[OK], well(each.check for each in findings if each.level == OK)))
+        good = [finding for finding in findings if finding.level == OK]
+        lines.append(line(LEVELS[OK], well((each.check for each in good), {"lag": words.retries(_waiting(good))})))
     return "\n".join(broken(each, width) for each in lines)
 
 
-def well(checks: Iterable[str]) -> str:
-    """Return the checks that found nothing in a few words: ``107 groups, store, slots``."""
-    return ", ".join(_counted(check, count) for check, count in Counter(checks).items())
+def well(checks: Iterable[str], notes: Mapping[str, str] = _NO_NOTES) -> str:
+    """Return the checks that found nothing in a few words, each with its note: ``107 groups, store, slots``."""
+    counted = Counter(checks).items()
+    return ", ".join(_counted(check, n) + (f" ({note})" if (note := notes.get(check)) else "") for check, n in counted)
+
+
+def _waiting(findings: Iterable[Finding]) -> dict[str, int]:
+    return {each.subject: int(value.value) for each in findings for value in each.values if value.name == RETRIES}
 
 
 def _counted(check: str, count: int) -> str:

@@ -1,6 +1,8 @@
-"""Words: what bytes of the lock file stand for, and lengths of time, as people say them."""
+"""Words: what bytes of the lock file stand for, lengths of time and failed messages, as people say them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 _ROLES = {
     1: "the gate for opening and closing",
@@ -39,3 +41,14 @@ def age(seconds: float) -> str:
     if seconds < 7_200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
+def retries(waiting: Mapping[str, int]) -> str:
+    """Return how many failed messages wait for a retry, and in which group most of them; empty if none does.
+
+    They are in no lag and delay no other message, so a group is well with them; one whose every message fails, too.
+    """
+    if not (total := sum(waiting.values())):
+        return ""
+    group = max(waiting, key=lambda name: waiting[name])
+    return f"{total:,} wait for a retry, {'all' if waiting[group] == total else 'most'} in {group}"

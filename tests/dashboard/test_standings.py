@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,16 @@ def test_a_store_that_keeps_up_says_so_and_how_many_dead_letters_wait(store: Pat
         seen = reading.observe()
     said = headline(seen, standings(seen, {}, {"billing": 3}, 60), (), {})
     assert said == ("All 2 groups keep up", ["3 dead letters wait for a decision."])
+
+
+def test_it_says_how_many_failed_messages_wait_for_a_retry_and_where_most_of_them(store: Path) -> None:
+    with Reading(str(store)) as reading:
+        seen = reading.observe()
+    found = standings(seen, {}, {}, 60)
+    waiting = {"mail": 1, "billing": 20}
+    failing = [each._replace(group=each.group._replace(waiting=waiting[each.name])) for each in found]
+    said = headline(seen, failing, (), {}).sentences[-1]
+    assert (re.findall(r"\d+", said), "billing" in said, "mail" in said) == (["21"], True, False)
 
 
 def test_what_delays_most_messages_stands_first(store: Path) -> None:

@@ -14,6 +14,7 @@ from rmqclient.dashboard.looking.words import about, age, count
 from rmqclient.health import findings
 from rmqclient.health.findings import Finding
 from rmqclient.health.limits import Limits
+from rmqclient.health.words import retries
 from rmqclient.metrics import Figures, Mark
 from rmqclient.store.history.rings import Row
 from rmqclient.store.observe.observation import Observation
@@ -199,6 +200,8 @@ def headline(
         if letters
         else []
     )
+    if waiting := retries({each.name: each.group.waiting or 0 for each in groups}):
+        gone.append(f"Failed messages: {waiting}.")
     whole = "The group keeps" if len(groups) == 1 else f"All {len(groups)} groups keep"
     if not behind:
         return Headline(f"{whole} up", gone)
