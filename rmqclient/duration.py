@@ -39,11 +39,12 @@ def moment_in(text: str) -> int:
     """Return the time that a person wrote, in ms since 1970: ``2h`` and ``2h ago`` are two hours ago.
 
     ``14:05`` is when the clock of this host last showed that. Other text is ISO 8601, of this host's zone if it names
-    none. Raises ValueError, also for a time outside the calendar.
+    none. Raises ValueError, also for a time outside the calendar, and for a number without a unit: it may be meant as
+    an offset, a number of messages, or seconds since 1970.
     """
     try:
         age = text.removesuffix("ago").rstrip()
-        if _TEXT.fullmatch(age):
+        if _TEXT.fullmatch(age) and not age[-1].isdigit():
             at_s = time.time() - duration_in(age)
         else:
             at_s = (_last(text) if _CLOCK.fullmatch(text) else datetime.fromisoformat(text)).timestamp()
@@ -51,7 +52,9 @@ def moment_in(text: str) -> int:
             raise ValueError("no zone has this time")
         return round(at_s * 1000)
     except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"{text!r} is not a time: write 2h for two hours ago, 14:05, or 2026-01-31T12:00") from error
+        raise ValueError(
+            f"{text!r} is not a time: write 2h or 90s for so long ago, 14:05, or 2026-01-31T12:00"
+        ) from error
 
 
 def _last(text: str) -> datetime:

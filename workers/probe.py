@@ -21,6 +21,8 @@ from rmqclient.workers.console import environment, terminal
 from rmqclient.workers.console.settings import SettingsError, load
 
 LOOKS = {"all": findings.look, "ready": findings.ready, "live": findings.alive}
+LIMITED = {"ready": {"beat-age", "min-ready", "disk-warn", "disk-crit"}, "live": {"beat-age"}}
+"""The options by which the short looks are limited."""
 
 _FAILED, _CANNOT_OPEN = 1, 3
 """As :class:`rmqclient.workers.exit_codes.ExitCode`, whose module takes time to import."""
@@ -132,6 +134,8 @@ def _read(arguments: Sequence[str]) -> dict[str, Any] | None:
         if name not in _QUICK or not (joined or words):
             return None
         given[name] = value if joined else words.pop(0)
+    if what in LIMITED and given.keys() - LIMITED[what] - {"store", "output"}:
+        return None
     try:
         return {"what": what, **{name: _QUICK[name](text) for name, text in {**_around(), **given}.items()}}
     except (SettingsError, KeyError, ValueError):

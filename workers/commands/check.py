@@ -20,7 +20,7 @@ from rmqclient.health.limits import part_in
 from rmqclient.place import scheme_of
 from rmqclient.workers import probe
 from rmqclient.workers.console.output import FORMATS, Output
-from rmqclient.workers.console.parameters import duration, part, with_store
+from rmqclient.workers.console.parameters import duration, part, refuse, with_store
 from rmqclient.workers.console.watching import with_watch
 from rmqclient.workers.console.where import RowCondition
 
@@ -40,13 +40,17 @@ Exit codes: 0 healthy, or nothing worse than a warning; 1 a check is critical, o
 """
 
 
+def _parameter(limit: probe.Limit) -> str:
+    return "group_name" if limit.name == "group" else limit.field
+
+
 def _with_limits(command: Command) -> Command:
     for each in reversed(probe.LIMITS):
         is_duration = each.read is duration_in
         shown = "" if each.default is None else f"{each.default:g}"
         command = click.option(
             f"--{each.name}",
-            "group_name" if each.name == "group" else each.field,
+            _parameter(each),
             type=_READ_BY.get(each.read, each.read),
             default=(shown or None) if is_duration else each.default,
             metavar=each.name.rpartition("-")[2].upper(),
@@ -85,6 +89,9 @@ def check(
 
         reason = "a cluster's brokers answer for themselves: `rmq group ls` tells its lag; check looks at a directory"
         raise StoreCannotBeOpened(reason)  # 1 would say that something is critical
+    if what in probe.LIMITED:
+        others = [_parameter(each) for each in probe.LIMITS if each.name not in probe.LIMITED[what]]
+        refuse(others, f"on `rmq check {what}`")
     if query and output in ("nagios", "prometheus"):
         raise click.UsageError(f"--query is for -o json and the like: -o {output} has its own form")
     out = Output("json" if output == "text" and query else output, query)

@@ -12,7 +12,7 @@ import click
 
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.opening import one_line, opening
-from rmqclient.workers.console.parameters import STORE, StoreOption, address
+from rmqclient.workers.console.parameters import STORE, StoreOption, address, refuse
 from rmqclient.workers.exit_codes import EXPLAINED
 
 
@@ -58,6 +58,12 @@ def dashboard(
     Prints an address with a token, which gives access to everything. Nothing can be changed without --allow-actions.
     Each change is logged. Needs the extra: pip install 'rmqclient[dashboard]'
     """
+    if place is not None:
+        refuse(["root"], "beside STORE")
+    if uds is not None:
+        refuse(["listen"], "beside --uds")
+    if not allow_actions:
+        refuse(["author_header"], "without --allow-actions: nobody can change anything")
     named = place or root
     if named is None:
         raise click.UsageError(f"no store: name its directory, give --store DIR, or set {environment.STORE}")

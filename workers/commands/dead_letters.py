@@ -14,7 +14,7 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, with_output, with_rows, with_store
+from rmqclient.workers.console.parameters import moment, refuse, with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.console.watching import with_watch
 
@@ -73,6 +73,7 @@ def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | N
 
     with opened_backend(root) as backend:
         if group_name is None:
+            refuse(["limit", *chosen], "without GROUP, whose dead letters it would choose")
             out.write(map(status.row_of, dead_letters.groups(backend)), nothing="no dead letters")
             return
         _check_group(backend, group_name)

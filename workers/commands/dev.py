@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rmqclient.workers.console.parameters import STORE, StoreOption, duration, is_for_this_command
+from rmqclient.workers.console.parameters import STORE, StoreOption, duration, is_for_this_command, refuse
 from rmqclient.workers.exit_codes import EXPLAINED
 
 
@@ -52,6 +52,8 @@ def dev(
     Without a store in the code or the settings it is ./.rmq-dev. --wipe removes a store that `rmq dev` has made, or
     one that --store names; if that has messages that were not handled, add --yes.
     """
+    if not has_wipe:
+        refuse(["has_yes"], "without --wipe")
     from rmqclient.workers.development.child import Boot
     from rmqclient.workers.development.reloader import STOPS, Reloader
     from rmqclient.workers.processes.signals import SignalPipe

@@ -23,7 +23,7 @@ from rmqclient.workers.commands.advice import Line, application, clock
 from rmqclient.workers.commands.check import usual_limits
 from rmqclient.workers.console import environment
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import with_output, with_store
+from rmqclient.workers.console.parameters import refuse, with_output, with_store
 from rmqclient.workers.console.tree import all_variables
 from rmqclient.workers.exit_codes import ExitCode
 
@@ -73,6 +73,8 @@ def doctor(
         from rmqclient.errors import NotOnCluster
 
         raise NotOnCluster(f"{shown(root)} is a cluster: doctor looks at the directory of a store")
+    if bundle is None:
+        refuse(["with_bodies"], "without --bundle")
     from rmqclient.workers.loading import load_app
 
     app = None if target is None else load_app(target)

@@ -16,7 +16,7 @@ from rmqclient.workers.console import status
 from rmqclient.workers.console.asking import confirm, unknown, with_yes
 from rmqclient.workers.console.opening import opened_admin
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, position, with_output, with_rows, with_store
+from rmqclient.workers.console.parameters import moment, position, refuse, with_output, with_rows, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.console.watching import with_watch
 
@@ -143,6 +143,8 @@ def group_seek(
         raise click.UsageError("give one of --to, --shift and --to-file")
     if (topic_name is None) is (file is None):
         raise click.UsageError("name TOPIC with --to and --shift; a file names the topics itself")
+    if file is not None:
+        refuse(["queue_id"], "beside --to-file, which names the queues itself")
     with opened_admin(root) as admin:
 
         def move(*, dry_run: bool) -> list[SeekInfo]:

@@ -16,7 +16,7 @@ import click
 from rmqclient.workers.console import layout, status
 from rmqclient.workers.console.opening import opened_backend, opened_reader
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, with_output, with_store
+from rmqclient.workers.console.parameters import check_range, moment, with_output, with_store
 from rmqclient.workers.console.tree import Noun
 from rmqclient.workers.console.where import condition
 
@@ -159,6 +159,7 @@ def message_find(
     out: Output,
 ) -> None:
     """Show the messages of TOPIC with KEY, the newest first."""
+    check_range(since, until)
     holds = condition(where)
     key.encode()  # raises UnicodeEncodeError, also where no message is looked at
     with opened_reader(root) as reader:

@@ -20,7 +20,16 @@ import click
 from rmqclient.place import located, shown
 from rmqclient.workers.console.layout import local_time
 from rmqclient.workers.console.opening import one_line
-from rmqclient.workers.console.parameters import DIRECTORY, duration, moment, name_and_value, with_output, with_store
+from rmqclient.workers.console.parameters import (
+    DIRECTORY,
+    check_range,
+    duration,
+    moment,
+    name_and_value,
+    refuse,
+    with_output,
+    with_store,
+)
 from rmqclient.workers.console.tree import Noun
 
 if TYPE_CHECKING:
@@ -167,6 +176,8 @@ def pipeline_aggregate(
 
     Without --to, the messages stored now. With --to, a stream that a later run continues.
     """
+    if target is None:
+        refuse(["lateness"], "without --to")
     if target is None and every is not None:
         raise click.UsageError("--every is for a stream: say where its windows go with --to")
     if target is not None and common["until"] is not None:
@@ -220,8 +231,10 @@ def pipeline_dead_letters(
     """
     if is_replay and len(groups) != 1:
         raise click.UsageError("--replay is for the dead letters of one GROUP: name it")
-    if (dry_run or rate is not None) and not is_replay:
-        raise click.UsageError("--dry-run and --rate are for --replay")
+    if is_replay:
+        refuse(["window", "chart"], "beside --replay, which shows no numbers")
+    else:
+        refuse(["dry_run", "rate"], "without --replay")
     with _running(common) as (spark, root, options):
         from rmqclient.spark.pipelines.dead_letters import analyse, replay
 
@@ -348,6 +361,7 @@ def _running(common: dict[str, Any]) -> Iterator[tuple[SparkSession, Path | str,
     """Yield the session, the store and the options of the source; turn errors of Spark into one line."""
     from rmqclient.spark import session
 
+    check_range(common.get("since"), common.get("until"))
     context = click.get_current_context()
     if context.obj != BY_SPARK_SUBMIT and importlib.util.find_spec("pyspark") is not None:
         click.echo(spark_submit_line(context, common), err=True)

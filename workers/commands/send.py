@@ -17,7 +17,7 @@ import click
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opening
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import duration, name_and_value, with_output, with_store
+from rmqclient.workers.console.parameters import duration, name_and_value, refuse, with_output, with_store
 
 if TYPE_CHECKING:
     from rmqclient import Message, Producer, SendResult
@@ -85,8 +85,7 @@ def send(
     _check_parts(parts)
     if sum(each is not None for each in (body, file, lines, jsonl)) > 1:
         raise click.UsageError("give one of BODY, --file, --lines and --jsonl")
-    if count != 1 and (lines or jsonl):
-        raise click.UsageError("--count is for one message: --lines and --jsonl send each line once")
+    _check_amount(count, of_lines=bool(lines or jsonl))
     compressed: Any = {"compression": Compression[compress.upper()], "compress_over_bytes": 0} if compress else {}
     keyed = _keyed_by(sharding_key_from)
     many = lines if lines is not None else jsonl
@@ -115,6 +114,14 @@ def send(
     out.write(rows)
     if given is not None and given.aside:
         raise click.ClickException(f"not sent: {'line' if len(given.aside) == 1 else 'lines'} {given.aside_in_words}")
+
+
+def _check_amount(count: int, *, of_lines: bool) -> None:
+    """Raise UsageError for an option that is for several messages, or for one."""
+    if of_lines:
+        refuse(["count"], "beside --lines and --jsonl, which send each line once")
+    elif count == 1:
+        refuse(["rate"], "on one message: it is for --count, --lines and --jsonl")
 
 
 def _check_parts(parts: dict[str, Any]) -> None:

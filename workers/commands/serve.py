@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rmqclient.workers.console.opening import StoreCannotBeOpened, opening
-from rmqclient.workers.console.parameters import store_of_all, with_log_options
+from rmqclient.workers.console.parameters import refuse, store_of_all, with_log_options
 from rmqclient.workers.exit_codes import EXPLAINED
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def serve(root: Path | None, make_key: str | None, log_level: str, log_format: L
     Prints one line of JSON when it is ready. TERM and Ctrl-C let running answers finish; a second one does not wait.
     """
     if make_key is not None:
+        refuse(["root", "log_level", "log_format", *options], "beside --make-key, which starts no server")
         from rmqclient.broker.access.accounts import made_account
 
         click.echo(json.dumps(made_account(make_key)))
@@ -149,8 +150,12 @@ def _settings(
     from rmqclient.broker.life.failures import read_failure
     from rmqclient.broker.settings import ServeSettings, TlsMode, TlsSettings, replication_of
 
-    if wait_for != "none" and ha_listen is None:
+    if wait_for == "none":
+        refuse(["followers", "on_lost", "replica_timeout_ms"], "without --wait-for: no send waits for a replica")
+    elif ha_listen is None:
         raise click.UsageError(f"--wait-for {wait_for} needs --ha-listen: nobody could follow")
+    if replica is None:
+        refuse(["memory_percent"], "without --replica: there is nowhere to send a client")
     try:
         replication = replication_of(wait_for, on_lost, followers, replica_timeout_ms)
         for text in others["failures"]:

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 from rmqclient.workers.console import status
 from rmqclient.workers.console.opening import opened_backend
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import moment, start, with_output, with_store
+from rmqclient.workers.console.parameters import check_range, moment, start, with_output, with_store
 from rmqclient.workers.console.where import condition
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def tail(
     given = {name for name in ("form", "output", "query") if _is_given(name)}
     if "form" in given and len(given) > 1:
         raise click.UsageError("give either --format, or -o and --query")
+    if not isinstance(begin, str):
+        check_range(begin, until, "--from and --until")
     wanted = _wanted(tags, expression)
     holds = condition(where)
     with opened_backend(root) as backend:

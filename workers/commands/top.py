@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from rmqclient.workers.commands.frame import SORTS, Wish, lines_of, rows_of, sorted_by
 from rmqclient.workers.commands.period import show_since
@@ -28,7 +27,7 @@ from rmqclient.workers.console import terminal
 from rmqclient.workers.console.layout import shortened
 from rmqclient.workers.console.opening import StoreCannotBeOpened
 from rmqclient.workers.console.output import Output
-from rmqclient.workers.console.parameters import duration, moment, with_output, with_store
+from rmqclient.workers.console.parameters import duration, moment, refuse, with_output, with_store
 
 if TYPE_CHECKING:
     from rmqclient.metrics import Observation
@@ -48,7 +47,7 @@ _SCROLLS = {
     "\x1b[5~": -_PAGE,
 }
 """Lines that a key goes down."""
-_LIVE_OPTIONS = {"once": "--once", "frames": "-n", "interval": "--interval", "message_age": "--message-age"}
+_LIVE_OPTIONS = ("once", "frames", "interval", "message_age")
 _HELP = (
     "q          end",
     "space      pause, and go on",
@@ -97,11 +96,15 @@ def top(
     if not isinstance(root, Path):
         raise NotOnCluster("top reads the shared memory of a store: of a cluster, see `rmq group ls`")
     if since is not None:
-        _check_only_since()
+        refuse(_LIVE_OPTIONS, "beside --since, which prints the history once")
         show_since(root, since, sort, wanted, out)
         return
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("top draws on a terminal: use --once, with -o json for a program")
+    if once:
+        refuse(["frames"], "beside --once")
+    else:
+        refuse(["output", "query"], "without --once, as top draws on a terminal")
     view = View(root, sort=sort, wanted=wanted, hung_after_s=message_age)
     try:
         with contextlib.closing(view):
@@ -178,18 +181,6 @@ class View:
     def close(self) -> None:
         """Let go of the store."""
         self._sampler.close()
-
-
-def _check_only_since() -> None:
-    """Raise UsageError for an option that has no effect beside --since."""
-    context = click.get_current_context()
-    given = [
-        option
-        for name, option in _LIVE_OPTIONS.items()
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"--since prints once, of the history: leave out {' and '.join(given)}")
 
 
 def _size() -> os.terminal_size:

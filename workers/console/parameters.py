@@ -17,6 +17,7 @@ from rmqclient.duration import duration_in, moment_in
 from rmqclient.health.limits import part_in
 from rmqclient.place import scheme_of
 from rmqclient.workers.console import environment
+from rmqclient.workers.console.layout import local_time
 from rmqclient.workers.console.output import FORMATS, Output
 from rmqclient.workers.console.settings import FILE, load
 
@@ -68,7 +69,10 @@ def start(text: str) -> str | int:
     try:
         return moment(text)
     except click.BadParameter as error:
-        raise click.BadParameter(f"{text!r}: write earliest, latest, -100, 2h or 2026-01-31T12:00") from error
+        raise click.BadParameter(
+            f"{text!r}: write earliest, latest, -100 for the last hundred messages, 2h or 90s for so long ago, or "
+            "2026-01-31T12:00"
+        ) from error
 
 
 def position(text: str) -> str | int | datetime.datetime:
@@ -99,6 +103,30 @@ def address(text: str) -> tuple[str, int]:
     if not separator or not host or not port.isdecimal() or int(port) > 65_535:
         raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535, such as 127.0.0.1:5558")
     return host.strip("[]"), int(port)
+
+
+def refuse(names: Sequence[str], reason: str) -> None:
+    """Raise UsageError if options of these parameters stand on the command line, where they have no effect.
+
+    ``reason`` is the end of the sentence, such as ``without --watch``. Variables and settings are for every form of a
+    command, so they may name what one of them does not use.
+    """
+    context = click.get_current_context()
+    found = [
+        max(each.opts, key=len) if isinstance(each, click.Option) else each.human_readable_name
+        for each in context.command.params
+        if each.name in names and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+    ]
+    if found:
+        has, them = ("has", "it") if len(found) == 1 else ("have", "them")
+        raise click.UsageError(f"{' and '.join(found)} {has} no effect {reason}: leave {them} out")
+
+
+def check_range(begin: int | None, end: int | None, names: str = "--since and --until") -> None:
+    """Raise UsageError for times in ms of which the first does not lie before the second: nothing lies between."""
+    if begin is not None and end is not None and begin >= end:
+        times = f"{local_time(begin)} is not before {local_time(end)}"
+        raise click.UsageError(f"{names}: {times}, so nothing lies between; 3h is earlier than 2h")
 
 
 def is_for_this_command() -> bool:

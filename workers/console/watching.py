@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from rmqclient.workers.console import terminal
-from rmqclient.workers.console.parameters import duration
+from rmqclient.workers.console.parameters import duration, refuse
 
 _CLEAR = "\x1b[2J"
 
@@ -24,6 +24,7 @@ def with_watch(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def watched(*words: Any, watch: bool, interval: float, **named: Any) -> Any:
         if not watch:
+            refuse(["interval"], "without --watch")
             return command(*words, **named)
         on_screen = terminal.is_addressable()
         if on_screen:

@@ -52,3 +52,10 @@ def test_a_time_of_day_is_when_the_clock_of_this_host_last_showed_it(monkeypatch
     assert moment_in("15:01") == moment_in("2026-03-03T15:01")
     with pytest.raises(ValueError, match="not a time"):
         moment_in("25:00")
+
+
+def test_a_number_without_a_unit_is_no_time_but_a_date_of_digits_is_one() -> None:
+    assert moment_in("20260304") == moment_in("2026-03-04")
+    for text in ("99999999", "100", "0", "1.5"):
+        with pytest.raises(ValueError, match=f"'{text}' is not a time"):
+            moment_in(text)

@@ -47,6 +47,32 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("check --disk-warn 75", "0.75"),
         ("check --disk-crit nan", "nan"),
         ("check -o nagios --query [0]", "-o nagios"),
+        ("check --interval 1s", "--interval"),
+        ("topic ls --interval 1s", "--interval"),
+        ("check live --group billing", "--group"),
+        ("check live --warn 1 --min-ready 1", "--warn and --min-ready"),
+        ("check ready --warn 1", "--warn"),
+        ("check ready --dlq-warn 1", "--dlq-warn"),
+        ("doctor --with-bodies", "--with-bodies"),
+        ("dlq ls --error TimeoutError", "--error"),
+        ("dlq ls --limit 3", "--limit"),
+        ("group seek billing --to-file lines --queue 1", "--queue"),
+        ("message find orders 7 --since 2h --until 3h", "--since and --until"),
+        ("tail orders --from 1h --until 2h --no-follow", "--from and --until"),
+        ("tail orders --from 99999999 --no-follow", "99999999"),
+        ("tail orders --from 100 --no-follow", "-100"),
+        ("message find orders 7 --since 90", "90s"),
+        ("send orders x --rate 5", "--rate"),
+        ("top --once -n 3", "--frames"),
+        ("top --since 1h --once --interval 1s", "--once and --interval"),
+        ("dashboard . ", "--store"),
+        ("dashboard --uds socket --listen 127.0.0.1:0", "--listen"),
+        ("dashboard --author-header X-User", "--author-header"),
+        ("dev shop:app --yes", "--yes"),
+        ("pipeline aggregate orders --lateness '1 minute'", "--lateness"),
+        ("pipeline aggregate orders --since 1h --until 2h", "--since and --until"),
+        ("pipeline dead-letters billing --replay --chart a.png", "--chart"),
+        ("pipeline dead-letters billing --rate 3", "--rate"),
         ("metrics --listen 127.0.0.1:0 --output lines", "--output"),
         ("metrics --label team=a --label team=b", "team"),
         ("metrics --label consumer_group=a", "consumer_group"),
@@ -62,3 +88,27 @@ def test_an_option_without_effect_is_refused(
     result = CliRunner().invoke(rmq, [*shlex.split(line), "--store", str(root)])
     assert result.exit_code == 2, result.output
     assert named in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("--make-key ada --sync", "--sync"),
+        ("store --make-key ada", "ROOT"),
+        ("store --on-lost degrade", "--on-lost"),
+        ("store --followers 2 --replica-timeout-ms 5", "--followers and --replica-timeout-ms"),
+        ("store --memory-percent 10", "--memory-percent"),
+    ],
+)
+def test_an_option_of_a_server_without_effect_is_refused(
+    tmp_path: Path, line: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(rmq, ["serve", *shlex.split(line)])
+    assert result.exit_code == 2, result.output
+    assert named in result.stderr
+
+
+def test_variables_and_settings_may_name_what_one_form_of_a_command_does_not_use(root: Path) -> None:
+    variables = {"RMQ_CHECK_GROUP": "billing", "RMQ_CHECK_WARN": "5", "RMQ_CHECK_INTERVAL": "1s"}
+    assert CliRunner().invoke(rmq, ["check", "live", "--store", str(root)], env=variables).exit_code == 1

@@ -113,7 +113,9 @@ def test_check_shows_it(store: MessageStore, root: Path) -> None:
 
 
 def test_the_short_check_names_who_waits_for_retries_though_all_is_well(store: MessageStore, root: Path) -> None:
-    (well,) = [line for line in run("check", "--min-ready", "0", "--store", str(root)).stdout.splitlines() if "ok" in line]
+    (well,) = [
+        line for line in run("check", "--min-ready", "0", "--store", str(root)).stdout.splitlines() if "ok" in line
+    ]
     assert f"1 group ({FAILED} wait for a retry, all in billing)" in well
 
 
