@@ -165,6 +165,22 @@ class TopicTable(QueueTable):
         if changed:
             self._state.signal_membership()
 
+    def adopt_removed(self, primary: Mapping[str, int]) -> list[str]:
+        """Give a replica the topics that its primary has removed, by the commit log offsets; return which are new.
+
+        They are no topics here, either, and the next opening hides their messages. Raises StoreFull, StoreCorrupt.
+        """
+        with self._lock.held(TOPIC_BYTE):
+            known = removed_topics.read_ends(self._root)
+            changed = {topic: end for topic, end in primary.items() if end > known.get(topic, 0)}
+            if changed:
+                removed_topics.write_ends(self._root, changed)
+            for topic in changed:
+                config_file.remove_topic(self._root, topic)
+        if changed:
+            self._state.signal_membership()
+        return [topic for topic in changed if topic in self.topics()]
+
     def remove(self, topic: str) -> bool:
         """Take a topic out of ``topics.json``, and let its queues begin at their end; return whether it was there.
 

@@ -104,6 +104,38 @@ def test_a_replica_has_messages_topics_groups_and_delays_and_takes_over(primary:
     assert reference.check_store(copy) == []
 
 
+@pytest.mark.guarantee("G75")
+def test_what_was_removed_at_the_primary_stays_removed_at_its_replica_and_after_a_promotion(
+    primary: Process, tmp_path: Path
+) -> None:
+    # Given a replica with all messages of a topic
+    copy = tmp_path / "replica"
+    with (
+        open_store(tmp_path / "primary", housekeeping=False) as store,
+        Producer(store) as producer,
+        follow(copy, primary),
+    ):
+        until(lambda: end_of(copy) == store.state.published_to, "the replica has all")
+
+        # When the topic is removed at the primary, and made again by two messages
+        producer.send("other", b"before")
+        store.topics.remove("orders")
+        store.topics.remove("other")
+        producer.send("orders", b"new")
+        with open_store(copy, housekeeping=False) as replica:
+            until(lambda: replica.topics.min_offset(QUEUE) == 301, "the removal has come")
+            until(lambda: "other" not in replica.topics.configs(), "the other one is no topic")
+        until(lambda: end_of(copy) == store.state.published_to, "the replica has the new message, too")
+    primary.kill()
+    assert told("replica", "promote", "--force", "--store", str(copy))[0] == 0
+
+    # Then the promoted replica has the new message, and none of the removed ones
+    with PullConsumer(copy, group="late") as consumer:
+        assert [message.body for message in consumer.messages("orders", wait=0)] == [b"new"]
+    with open_store(copy, housekeeping=False) as promoted:
+        assert "other" not in promoted.topics.configs()
+
+
 def offsets_of(root: Path) -> bool:
     """Tell whether groups and delay levels of the primary have come, and stand where they do there."""
     with open_store(root, housekeeping=False) as replica:

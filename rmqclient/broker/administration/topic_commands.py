@@ -16,7 +16,7 @@ from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
-from rmqclient.store.settings import config_file
+from rmqclient.store.settings import config_file, removed_topics
 from rmqclient.store.settings.config_file import TopicConfig as StoredTopic
 from rmqclient.store.settings.topic_table import queues_of
 
@@ -95,7 +95,8 @@ class TopicCommands:
     def _table(self, request: Request) -> Frame:
         counter, timestamp = config_file.topics_version(self._store.root)
         topics = {name: _body_of(name, config) for name, config in self._topics.configs().items()}
-        return request.success(TopicTable(DataVersion(counter, timestamp), topics).encode())
+        removed = removed_topics.read_ends(self._store.root) or None
+        return request.success(TopicTable(DataVersion(counter, timestamp), topics, removed=removed).encode())
 
     def _config(self, request: Request) -> Frame:
         topic = request.fields["topic"]

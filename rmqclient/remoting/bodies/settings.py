@@ -39,7 +39,7 @@ class TopicConfig(Body):
 class TopicTable(Body):
     """Topics of a broker by name: the answer to request 21, and part of a registration. [TopicConfigSerializeWrapper]
 
-    The last three are of 5.x brokers, for topics whose queues move between brokers.
+    Mappings are of 5.x brokers, for topics whose queues move between brokers.
     """
 
     version: Annotated[DataVersion, "dataVersion"] = field(default_factory=DataVersion)
@@ -47,6 +47,8 @@ class TopicTable(Body):
     mapping_version: Annotated[DataVersion | None, "mappingDataVersion"] = None
     mapping_details: Annotated[dict[str, object] | None, "topicQueueMappingDetailMap"] = None
     mapping_infos: Annotated[dict[str, object] | None, "topicQueueMappingInfoMap"] = None
+    removed: Annotated[dict[str, int] | None, "removedTopics"] = None
+    """Of this library: by topic, the commit log offset below which its messages were removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ These are the four documents that a stock slave copies, in its order. [SlaveSync
 ======================  ====================================================================================
 document                what is copied
 ======================  ====================================================================================
-topics                  new and changed ones; a topic that was deleted there stays here
+topics                  new and changed ones; a topic that was deleted at a stock primary stays here. Of ours,
+                        removed ones, too, with what hides their messages, when the log here has come so far
 offsets of groups       all, also lower ones, but limited to the end of the queue here
 delay levels            into ``delayOffset.json``, for use after a promotion
 settings of groups      the whole document
@@ -14,6 +15,7 @@ settings of groups      the whole document
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +49,9 @@ class SettingsOfPrimary:
         self._take_delays()
 
     def _take_topics(self) -> None:
-        answer = self._broker.topics().topics
+        answer = self._broker.topics()
+        here = self._store.state.published_to
+        self._hide({name: end for name, end in (answer.removed or {}).items() if is_name(name) and 0 < end <= here})
         self._store.topics.adopt(
             {
                 name: TopicConfig(
@@ -59,10 +63,18 @@ class SettingsOfPrimary:
                     topic.sys_flag,
                     "compact" if (topic.attributes or {}).get("cleanup.policy") == "COMPACTION" else "delete",
                 )
-                for name, topic in answer.items()
+                for name, topic in answer.topics.items()
                 if is_name(name)
             }
         )
+
+    def _hide(self, removed: Mapping[str, int]) -> None:
+        """Hide the messages of removed topics; a topic that was made again comes back with the topics."""
+        store = self._store
+        for topic in store.topics.adopt_removed(removed):
+            for queue in store.topics.queues(topic):
+                low, high = store.topics.min_offset(queue), store.topics.max_offset(queue)
+                store.topics.raise_min_offset(queue, store.consume_queues[queue].oldest(low, high, removed[topic]))
 
     def _take_offsets(self) -> None:
         for name, offsets in self._broker.group_offsets().offsets.items():
