@@ -46,6 +46,8 @@ In a cluster, JSON names the broker of each queue: ``{"orders": {"broker-a": {"0
 ``split=log`` is refused. The group ``consumerGroup`` has no offsets and no members: brokers only look up whether it may
 read, and create it unless they are told not to.
 
+Limits of a micro-batch and ``commitGroup`` are for a stream, and refused in a batch.
+
 The ``starting...`` options count for a new query only: a restarted stream continues at its checkpoint. Options
 that only concern a Kafka broker (``kafka.*`` and some more) are accepted and do nothing.
 """
@@ -142,14 +144,14 @@ class ReadOptions:
 
 
 _OF_CLUSTER = ("consumerGroup", "pullsAtOnce")
+_OF_STREAMS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup")
 _NAMES = (
     *("path", "archive", *_SELECTIONS, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"),
     *("startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "failOnDataLoss"),
     *("failOnUnreadableBody", "maxOpenedBodyBytes"),
-    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
-    *("maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "where"),
-    *("batchRows", "batchBytes"),
-    *("columns", "includeProperties", "includeHeaders", "includeMetadata", "commitGroup"),
+    *("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "split", "subExpression", "where"),
+    *("batchRows", "batchBytes", "columns", "includeProperties", "includeHeaders", "includeMetadata"),
+    *_OF_STREAMS,
     *_OF_CLUSTER,
 )
 _KNOWN = {name.lower() for name in _NAMES}
@@ -160,6 +162,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     options = _own(given)
     if streaming and (ends := [name for name in _NAMES if name.startswith("ending") and name.lower() in options]):
         raise ValueError(f"option {ends[0]}: a stream has no end; leave it out, or use spark.read")
+    if not streaming and (others := [name for name in _OF_STREAMS if name.lower() in options]):
+        raise ValueError(f"option {others[0]}: only a stream has it; leave it out, or use spark.readStream")
     read = _Reading(options)
     read.check_kind()
     starting: Point = "latest" if streaming else "earliest"

@@ -38,7 +38,7 @@ from typing import TypeAlias
 from rmqclient.codecs import encode_body
 from rmqclient.errors import BatchConflict
 from rmqclient.names import check_topic
-from rmqclient.spark.writing.ledger import Intent, Ledger, Page, content_of
+from rmqclient.spark.writing.ledger import Done, Intent, Ledger, Page, content_of
 from rmqclient.spark.writing.staging import StagedPart
 from rmqclient.spark.writing.write_options import keys_of
 from rmqclient.store import Appender, MessageQueue, MessageStore, open_store
@@ -67,6 +67,8 @@ class Batch:
     """The topic of every row; None if rows name their topics."""
     is_named: bool = True
     """Whether an option names the application, so that it may commit batches again after its checkpoint was lost."""
+    checkpoint: str | None = None
+    """Where its query notes its batches; None if that is not known."""
 
     @property
     def keys(self) -> str:
@@ -102,7 +104,7 @@ def commit_once(root: Path, batch: Batch, *, flush: bool) -> None:
             contents = _mapped(root, batch.parts)
             store.disk.check_room()
             parts = ledger.take_over(root, batch.number, batch.parts)
-            intent = Intent(batch.number, commit.durable_end(), parts, batch.keys)
+            intent = Intent(batch.number, commit.durable_end(), parts, batch.keys, batch.checkpoint)
             page = ledger.announce(page, intent)
             page = commit.fulfil(page, intent, contents)
         ledger.clear()
@@ -280,7 +282,8 @@ def _first_whole(root: Path, parts: list[StagedPart]) -> staged.Mapping | None:
 def _check_same(batch: Batch, page: Page) -> None:
     """Raise BatchConflict if a batch that is done comes again with other rows, or if that cannot be told any more.
 
-    Spark runs only the newest batch of a query again. A query without a name may compute its rows anew then.
+    Spark runs only the newest batch of a query again. A query without a name may compute its rows anew then; one at
+    another checkpoint is another query, although a copied checkpoint gives it the same id.
     """
     if not batch.rows and batch.number not in page.done:
         return
@@ -288,7 +291,8 @@ def _check_same(batch: Batch, page: Page) -> None:
     if done is not None and done.rows == batch.rows and done.content == content_of(batch.parts):
         _log.info("%s is in the log already: its %d rows are not appended again", batch.name, batch.rows)
         return
-    if done is not None and done.rows == batch.rows and not batch.is_named and batch.number == max(page.done):
+    is_newest = not batch.is_named and batch.number == max(page.done, default=-1)
+    if done is not None and done.rows == batch.rows and is_newest and not _is_copied(done, batch):
         _log.warning("%s comes again with other rows: the first rows stay, the new rows are not appended", batch.name)
         return
     if done is None:
@@ -302,6 +306,12 @@ def _check_same(batch: Batch, page: Page) -> None:
         "checkpoint was lost or copied, so that batches begin elsewhere, go on under another txnAppId; if each run "
         "computes other rows (random numbers, the present time), make every run compute the same rows"
     )
+
+
+def _is_copied(done: Done, batch: Batch) -> bool:
+    """Return whether a batch is known to come from another checkpoint than the one that is done."""
+    places = {done.checkpoint, batch.checkpoint}
+    return None not in places and len(places) > 1
 
 
 def _for(topic: str | None) -> str:

@@ -6,9 +6,11 @@ whose rows name their topics::
     {"format": 2,
      "store": "0f6c...",                                              the identity of the store; null if it has none
      "floor": 41,                                                     batches up to this one are forgotten
-     "done": {"42": {"rows": 10000, "content": 1234567}},             the last hundred batches
+     "done": {"42": {"rows": 10000, "content": 1234567,               the last hundred batches
+                     "checkpoint": "/checkpoint"}},                   null if it is not known
      "intent": {"batch": 43, "begin": 1048576, "parts": [...],        or null
-                "keys": "report/orders"}}                             what the unique keys of its rows are made of
+                "keys": "report/orders",                              what the unique keys of its rows are made of
+                "checkpoint": "/checkpoint"}}
 
 Format 1, of older versions, knew no topics and no store: its page is the first page of each topic of the application.
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,8 @@ class Done:
     rows: int
     content: int
     """64-bit digest of its rows, in any order."""
+    checkpoint: str | None = None
+    """Where the query that wrote it notes its batches; None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ class Intent:
     parts: tuple[StagedPart, ...]
     keys: str
     """What the unique keys of its rows are made of, besides batch, part and row."""
+    checkpoint: str | None = None
+    """As of :class:`Done`."""
 
     @property
     def rows(self) -> int:
@@ -87,7 +93,7 @@ class Page:
 
     def with_done(self, intent: Intent) -> Page:
         """Return the page with the intent done. The oldest batches are forgotten."""
-        done = {**self.done, intent.batch: Done(intent.rows, intent.content)}
+        done = {**self.done, intent.batch: Done(intent.rows, intent.content, intent.checkpoint)}
         forgotten = sorted(done)[:-_KEPT]
         kept = {batch: entry for batch, entry in done.items() if batch not in forgotten}
         return Page(max([self.floor, *forgotten]), kept, None)
@@ -194,10 +200,9 @@ class Ledger:
             "begin": page.intent.begin,
             "parts": [part.as_json() for part in page.intent.parts],
             "keys": page.intent.keys,
+            "checkpoint": page.intent.checkpoint,
         }
-        done = {
-            str(batch): {"rows": entry.rows, "content": entry.content} for batch, entry in sorted(page.done.items())
-        }
+        done = {str(batch): asdict(entry) for batch, entry in sorted(page.done.items())}
         store = store_identity(self._root)
         document = {"format": _FORMAT, "store": store, "floor": page.floor, "done": done, "intent": intent}
         replace_file(self._path, orjson.dumps(document, option=orjson.OPT_INDENT_2))
@@ -207,10 +212,14 @@ class Ledger:
 def _page(document: dict[str, Any], application: str) -> Page:
     if document["format"] not in (_OLDER_FORMAT, _FORMAT):
         raise ValueError(f"its format is {document['format']}, not {_FORMAT}")
-    done = {int(batch): Done(entry["rows"], entry["content"]) for batch, entry in document["done"].items()}
+    done = {
+        int(batch): Done(entry["rows"], entry["content"], entry.get("checkpoint"))
+        for batch, entry in document["done"].items()
+    }
     found = document["intent"]
     if not found:
         return Page(document["floor"], done)
     parts = tuple(StagedPart.from_json(part) for part in found["parts"])
-    intent = Intent(found["batch"], found["begin"], parts, found.get("keys", application))
+    keys, checkpoint = found.get("keys", application), found.get("checkpoint")
+    intent = Intent(found["batch"], found["begin"], parts, keys, checkpoint)
     return Page(document["floor"], done, intent)

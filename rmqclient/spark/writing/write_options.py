@@ -47,6 +47,8 @@ class WriteOptions:
     application: str | None = None
     version: int | None = None
     flush: bool = True
+    checkpoint: str | None = None
+    """Where a stream notes its batches, if an option says so and not a setting of the session."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,13 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     if scheme_of(path):
         check_scheme(path)
     root = Path(path).absolute()
-    return WriteOptions(root, topic, application, version, _flush(options.get("flush", "commit")))
+    flush, checkpoint = _flush(options.get("flush", "commit")), options.get("checkpointlocation")
+    return WriteOptions(root, topic, application, version, flush, checkpoint and _absolute(checkpoint))
+
+
+def _absolute(path: str) -> str:
+    path = path.removeprefix("file://").removeprefix("file:")
+    return path if "://" in path else str(Path(path).absolute())
 
 
 def _own(given: Mapping[str, str]) -> dict[str, str]:

@@ -134,7 +134,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         application = options.application or next((each.query_id for each in written if each.query_id), None)
         if application is not None:
             parts = tuple(each.staged for each in written)
-            batch = Batch(application, batchId, parts, options.topic, is_named=options.application is not None)
+            is_named = options.application is not None
+            batch = Batch(application, batchId, parts, options.topic, is_named=is_named, checkpoint=options.checkpoint)
             commit_once(options.root, batch, flush=options.flush)
         elif written:
             raise ValueError(

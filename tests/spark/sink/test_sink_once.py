@@ -111,6 +111,18 @@ def test_only_the_newest_batch_of_a_query_may_come_again_with_other_rows(tmp_pat
 
 
 @pytest.mark.guarantee("G25")
+def test_a_query_on_a_copied_checkpoint_may_not_drop_its_newest_batch_for_that_of_the_first_one(tmp_path: Path) -> None:
+    # Given a query, and another one with its id, which stands in the copy of the checkpoint
+    for number in range(2):
+        stream(tmp_path / "s", number, numbered(5, 5 * number), checkpointlocation=f"file:{tmp_path}/first")
+    with pytest.raises(BatchConflict, match=r"other rows.*checkpoint was lost or copied"):
+        stream(tmp_path / "s", 1, numbered(5, 50), checkpointlocation=f"{tmp_path}/copy")
+    # When the first one computes its newest batch anew, then it goes on
+    stream(tmp_path / "s", 1, numbered(5, 50), checkpointlocation=f"{tmp_path}/first")
+    assert bodies(rows_of(tmp_path / "s")) == list(range(10))
+
+
+@pytest.mark.guarantee("G25")
 def test_the_ledger_of_another_store_is_refused(tmp_path: Path) -> None:
     for name in ("one", "other"):
         stream(tmp_path / name, 0, numbered(5))

@@ -76,7 +76,8 @@ def test_every_option_stands_in_the_table() -> None:
 )
 def test_a_default_is_what_the_table_says(option: str, attribute: str) -> None:
     default = documented()[option].split(";")[0]
-    expected = None if default == "none" else getattr(batch(**{option: default}), attribute)
+    read = stream if option in read_options._OF_STREAMS else batch
+    expected = None if default == "none" else getattr(read(**{option: default}), attribute)
     assert getattr(batch(), attribute) == expected
 
 
@@ -130,7 +131,8 @@ def test_one_of_three_selections_is_given() -> None:
     ],
 )
 def test_a_value_is_read(option: str, text: str, attribute: str, value: object) -> None:
-    assert getattr(batch(**{option: text}), attribute) == value
+    read = stream if option in read_options._OF_STREAMS else batch
+    assert getattr(read(**{option: text}), attribute) == value
 
 
 def test_options_of_an_archives_file_system_are_handed_on() -> None:
@@ -190,13 +192,20 @@ def test_options_that_only_a_kafka_broker_has_a_use_for_do_nothing() -> None:
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_to_give(options: dict[str, Any], told: str) -> None:
     given = {name: value for name, value in (NEEDED | options).items() if value is not None}
+    streaming = any(name in read_options._OF_STREAMS for name in options)
     with pytest.raises(ValueError, match=told.replace("maxOffsetPerTrigger: the", "(?i:maxOffsetPerTrigger): the")):
-        parse(given, streaming=False)
+        parse(given, streaming=streaming)
 
 
 def test_a_group_that_cannot_be_one_is_refused() -> None:
     with pytest.raises(InvalidName):
-        batch(commitGroup="a/b")
+        stream(commitGroup="a/b")
+
+
+@pytest.mark.parametrize("option", read_options._OF_STREAMS)
+def test_what_only_a_stream_has_is_refused_in_a_batch(option: str) -> None:
+    with pytest.raises(ValueError, match=f"option {option}: only a stream has it; leave it out, or use spark.readStr"):
+        batch(**{option: "1"})
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
