@@ -380,7 +380,9 @@ GROUP_QUEUE_SLOT = Layout(
     Field("mutex", "48s", "a word that names its owner; guards every field below, and retried to lost"),
     Field("orphaned", "Q", "1 from the death of an owner of the mutex until the next one has settled what it left"),
     Field("counting", "Q", "position in COUNTED of what is being marked as finished; 0 when nothing else is"),
-    Field("epoch", "Q", "+1 per grant, and from bit 48 on per group; an acknowledgement with another one is refused"),
+    Field(
+        "epoch", "Q", "+1 per grant; from bit 48 on +1 per group that gets the slot; another acknowledgement is refused"
+    ),
     Field("owner", "Q", "member slot + 1, 0 when free"),
     Field("owner_incarnation", "Q", "of that member"),
     Field("lease_until", "Q", "ns on CLOCK_BOOTTIME"),

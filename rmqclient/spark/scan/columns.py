@@ -26,6 +26,8 @@ headers               array of structs     includeHeaders: the properties as hea
 timestampType         int                  includeHeaders: always 1: ``timestamp`` is when the message was stored
 ====================  ===================  ==========================================================================
 
+A time outside of the years 2 to 9997, as a producer may write it, becomes the nearest one inside.
+
 In a cluster, (topic, broker_name, partition) is a queue: brokers number their queues from 0, each for itself. Likewise
 ``commit_log_offset`` and ``size`` are those of the record in its broker.
 

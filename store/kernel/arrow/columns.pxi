@@ -13,6 +13,14 @@ cdef enum:
     MOST_OFFSET = 2147482624    # an offset of 32 bits, less the addresses and the id of a message
     MESSAGE_ID_SIZE = 56        # of an offset message id as text
 
+cdef int64_t FIRST_MS = -62104060800000  # the year 2
+cdef int64_t LAST_MS = 253339228799999   # the end of the year 9997
+
+cdef int64_t microseconds(int64_t ms) noexcept nogil:
+    """Return a time in microseconds; the nearest one that calendars have in every zone, as senders write what they like."""
+    return 1000 * min(max(ms, FIRST_MS), LAST_MS)
+
+
 COLUMNS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "born_timestamp", "tags", "properties",
     "commit_log_offset", "size", "flag", "sys_flag", "reconsume_times", "born_host", "store_host", "msg_id", "broker_name",
@@ -171,8 +179,8 @@ cdef class Columns:
             if found != FOUND_RECORD:
                 return found
         self.put64(COLUMN_OFFSET, get_i64(record + R_QUEUE_OFFSET))
-        self.put64(COLUMN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + host_at - 8))
-        self.put64(COLUMN_BORN_TIMESTAMP, 1000 * <uint64_t>get_i64(record + R_BORN_TIMESTAMP))
+        self.put64(COLUMN_TIMESTAMP, microseconds(get_i64(record + host_at - 8)))
+        self.put64(COLUMN_BORN_TIMESTAMP, microseconds(get_i64(record + R_BORN_TIMESTAMP)))
         self.put64(COLUMN_COMMIT_LOG_OFFSET, get_i64(record + R_COMMIT_LOG_OFFSET))
         self.put32(COLUMN_PARTITION, get_i32(record + R_QUEUE_ID))
         self.put32(COLUMN_SIZE, <int32_t>frame.size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
@@ -12,7 +14,7 @@ from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.record_batches import record_batch
 from rmqclient.store import STOPPED, Collector, Columns
 from rmqclient.store.inspect.view import LocalView
-from rmqclient.store.layout import FOUND
+from rmqclient.store.layout import FOUND, RECORD_HEADER
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import written_store
@@ -56,6 +58,16 @@ def test_rows_are_the_records_with_the_names_that_the_reader_gives(records: list
     decoded = [each for record in records if isinstance(each := reference.decode(record, 0), ReferenceRecord)]
     named = {"broker_name": "broker-a", "topic": "shown"}
     assert taken(found) == [row_of(record) | named for record in decoded]
+
+
+@pytest.mark.parametrize(
+    ("born_ms", "year"), [(2**63 - 1, 9997), (-(2**63), 2), (253_402_300_800_000, 9997), (1_800_000_000_000, 2027)]
+)
+def test_a_time_that_no_calendar_has_becomes_the_nearest_one(records: list[bytes], born_ms: int, year: int) -> None:
+    found, record = collector(), bytearray(records[0])
+    struct.pack_into(">q", record, RECORD_HEADER.at["born_timestamp"], born_ms)
+    found.add_pulled(bytes(record), 0, TOPIC, 0, 0, 1, False)
+    assert [row["born_timestamp"].year for row in taken(found)] == [year]
 
 
 def test_only_the_offsets_that_are_wanted_become_rows(records: list[bytes]) -> None:
