@@ -22,6 +22,7 @@ import datetime
 import inspect
 import re
 import zoneinfo
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,10 @@ _SECOND = datetime.timedelta(seconds=1)
 _LONGEST = datetime.timedelta(days=366)
 _INSTANT = datetime.timedelta(microseconds=1)
 _DAY = datetime.timedelta(days=1)
+_FIRST_LOOK = datetime.timedelta(minutes=1)
+_FURTHEST_LOOK = datetime.timedelta(days=5_000)
+"""More than the eight years from one 29 February to the next at most."""
+_STEP = 8
 _FIELDS = 5
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _PART = re.compile(r"(?:\*|[0-9]+(?:-[0-9]+)?)(?:/[0-9]+)?|[a-z]{3}(?:-[a-z]{3})?|last", re.IGNORECASE)
@@ -86,6 +91,19 @@ class Cron:
         while tick is not None and tick <= to:
             yield tick
             tick = self.next_tick(tick)
+
+    def last_tick(self, to: datetime.datetime, after: datetime.datetime | None = None) -> datetime.datetime | None:
+        """Return the last tick up to ``to``; None if there is none after ``after``, or was none for years.
+
+        It looks back further and further, as there may be as many ticks in a month as minutes.
+        """
+        first, back, begin = after or to - _FURTHEST_LOOK, _FIRST_LOOK, to
+        while begin > first:
+            begin = max(first, to - back)
+            if ticks := deque(self.ticks(begin, to), maxlen=1):
+                return ticks[0]
+            back *= _STEP
+        return None
 
     def next_tick(self, after: datetime.datetime) -> datetime.datetime | None:
         """Return the first tick after a time; None if the next thousands of years have no tick."""

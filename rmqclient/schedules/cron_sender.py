@@ -134,8 +134,10 @@ class CronSender:
         after = now - self._cron.misfire_grace
         if self._settled_to is not None and after < self._settled_to <= now:  # later, when the clock was set back
             after = self._settled_to
-        ticks = list(self._cron.ticks(after, now))
-        return ticks[-1:] if self._cron.coalesce else ticks
+        if not self._cron.coalesce:
+            return list(self._cron.ticks(after, now))
+        last = self._cron.last_tick(now, after)
+        return [] if last is None else [last]
 
     def _settle(self, tick: datetime.datetime) -> None:
         """Send the message of a tick unless it is in the log."""

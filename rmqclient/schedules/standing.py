@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import datetime
-from collections import deque
 from typing import NamedTuple
 
 from rmqclient.backend import Backend
 from rmqclient.message import ReceivedMessage
 from rmqclient.schedules.cron import Cron
 from rmqclient.store.log.query import END_OF_TIME
-
-_FIRST_LOOK = datetime.timedelta(minutes=1)
-_FURTHEST_LOOK = datetime.timedelta(days=5_000)
-"""More than the eight years from one 29 February to the next at most, with the last step of the search."""
-_STEP = 8
 
 
 class Standing(NamedTuple):
@@ -31,18 +25,8 @@ class Standing(NamedTuple):
 
 def standing_of(backend: Backend, cron: Cron, now: datetime.datetime) -> Standing:
     """Return how a schedule stands. Raises what a search by key raises."""
-    last = last_tick(cron, now)
+    last = cron.last_tick(now)
     found: list[ReceivedMessage] = []
     if last is not None and cron.topic in backend.topics.names():
         found = backend.messages.by_key(cron.topic, cron.key(last), 0, END_OF_TIME, 1)
     return Standing(cron, cron.next_tick(now), last, found[0] if found else None)
-
-
-def last_tick(cron: Cron, now: datetime.datetime) -> datetime.datetime | None:
-    """Return the last tick up to a time; None if there was none for years."""
-    back = _FIRST_LOOK
-    while back < _FURTHEST_LOOK:
-        if ticks := deque(cron.ticks(now - back, now), maxlen=1):
-            return ticks[0]
-        back *= _STEP
-    return None

@@ -22,7 +22,6 @@ from rmqclient.dashboard import Dashboard
 from rmqclient.failures.retry import copying
 from rmqclient.opening import open_backend
 from rmqclient.schedules import waiting
-from rmqclient.schedules.standing import last_tick
 from rmqclient.sending import transactions
 from rmqclient.steps.journal import PAUSED
 from rmqclient.store import MessageQueue, open_store
@@ -193,7 +192,7 @@ def with_crons(store: Path) -> Iterator[TestClient]:
 
 def test_a_schedule_is_shown_with_its_next_time_and_what_became_of_the_last(store: Path) -> None:
     cron = next(each for each in app.crons if each.name == "nightly")
-    last = last_tick(cron, datetime.datetime.now(datetime.UTC))
+    last = cron.last_tick(datetime.datetime.now(datetime.UTC))
     assert last is not None
     message = cron.message(last)
     assert message is not None
@@ -223,11 +222,11 @@ def test_without_an_application_the_tab_says_how_to_name_one(store: Path) -> Non
 )
 def test_the_last_tick_is_the_newest_up_to_now(now: str, last: str) -> None:
     cron = next(each for each in app.crons if each.name == "nightly")
-    assert last_tick(cron, datetime.datetime.fromisoformat(now)) == datetime.datetime.fromisoformat(last)
+    assert cron.last_tick(datetime.datetime.fromisoformat(now)) == datetime.datetime.fromisoformat(last)
 
 
 def test_the_last_tick_of_a_leap_day_is_years_ago() -> None:
     leap = App()
     leap.schedule("0 0 29 2 *", topic="reports", name="leap")(hourly)
     now = datetime.datetime(2026, 3, 4, tzinfo=datetime.UTC)
-    assert last_tick(leap.crons[0], now) == datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)
+    assert leap.crons[0].last_tick(now) == datetime.datetime(2024, 2, 29, tzinfo=datetime.UTC)

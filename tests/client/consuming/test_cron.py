@@ -16,6 +16,7 @@ import pytest
 from rmqclient import App, Message, Producer, ReceivedMessage
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.opening import open_backend
+from rmqclient.schedules.cron import Cron
 from rmqclient.schedules.cron_sender import LONGEST_SLEEP_S, CronSender
 from rmqclient.store import MessageStore, StoreConfig, open_store
 from tests.client.conftest import consuming, wait_for
@@ -124,6 +125,22 @@ def test_of_ticks_that_nobody_saw_those_within_the_grace_are_sent_the_latest_or_
     # And another process that starts then has nothing left to do
     Looking(store, clock, **options).look()
     assert sent(store) == expected
+
+
+def test_a_long_grace_costs_no_look_at_each_tick_that_is_not_sent(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[datetime.datetime] = []
+    next_tick = Cron.next_tick
+
+    def counted(cron: Cron, after: datetime.datetime) -> datetime.datetime | None:
+        looks.append(after)
+        return next_tick(cron, after)
+
+    monkeypatch.setattr(Cron, "next_tick", counted)
+    Looking(store, Clock(), crontab="* * * * *", misfire_grace=datetime.timedelta(days=30)).look()
+    assert sent(store) == ["12:00:00"]
+    assert len(looks) < 10
 
 
 @pytest.mark.guarantee("G36")
