@@ -11,7 +11,7 @@ its end those of a minute and of 10 seconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,13 +116,16 @@ def points_of(root: Path | str, since_ms: int, until_ms: int) -> list[Point]:
     A part is one of 10 seconds if the period is an hour at most, of a minute if it is a day, of 15 minutes if it is
     longer; the parts at the end, and at the begin, may be shorter.
     """
+    return list(each_point(root, since_ms, until_ms))
+
+
+def each_point(root: Path | str, since_ms: int, until_ms: int) -> Iterator[Point]:
+    """Yield what :func:`points_of` returns. Each is decoded when its turn comes: those of a day are many."""
     level = sum(until_ms - since_ms > longest for longest in _FINE_MS)
     records, names = _read(root, since_ms, until_ms, level)
-    points = list[Point]()
     for each in sorted(records, key=_in_time):
         rows = {names[number]: row for number, row in each.rows().items() if number in names}
-        points.append(Point(each.began_ms, each.ended_ms, rows))
-    return points
+        yield Point(each.began_ms, each.ended_ms, rows)
 
 
 def quantile(classes: Sequence[int], part: float) -> float | None:

@@ -370,11 +370,22 @@ def _count_of(code: int) -> int:
 _COUNT_OF = tuple(map(_count_of, range(256)))
 
 
+def codes_of(row: Row) -> bytes:
+    """Return the histograms of a row as they stand in the file: a byte for each class, waited before ran."""
+    return bytes(map(code_of, row.waited + row.ran))
+
+
+def histograms_of(codes: bytes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the histograms of these bytes: waited and ran."""
+    classes = tuple(_COUNT_OF[code] for code in codes)
+    return classes[:CLASSES], classes[CLASSES:]
+
+
 def _packed(rows: Mapping[int, Row]) -> bytes:
     numbers = sorted(rows)
     differences = [number - before for number, before in zip(numbers, [0, *numbers], strict=False)]
     columns = [differences, *zip(*(rows[number][: len(COUNTS)] for number in numbers), strict=True)]
-    classes = b"".join(bytes(map(code_of, rows[number].waited + rows[number].ran)) for number in numbers)
+    classes = b"".join(codes_of(rows[number]) for number in numbers)
     return zlib.compress(b"".join(map(_column, columns)) + classes, 9)
 
 
@@ -397,7 +408,6 @@ def _unpacked(packed: bytes, groups: int) -> dict[int, Row]:
     rows, number = dict[int, Row](), 0
     for difference, *counts in zip(*columns, strict=True):
         number += difference
-        classes = tuple(_COUNT_OF[code] for code in content[at : at + 2 * CLASSES])
-        rows[number] = Row._make((*counts, classes[:CLASSES], classes[CLASSES:]))
+        rows[number] = Row._make((*counts, *histograms_of(content[at : at + 2 * CLASSES])))
         at += 2 * CLASSES
     return rows
