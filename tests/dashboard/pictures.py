@@ -121,14 +121,15 @@ def _taken(browser: Browser, address: str, *, whole: bool, names: tuple[str, ...
         context.set_default_timeout(120_000)
         page = context.new_page()
         page.goto(address)
-        places = {name: base + path for name, path in _PAGES.items() if not names or name in names}
-        if not names:
-            for name, (path, clicked) in _CLICKED.items():
+        for name in names or (*_PAGES, *_CLICKED):
+            if name in _PAGES:
+                place = base + _PAGES[name]
+            else:  # just before its pictures: a worker may die
+                path, clicked = _CLICKED[name]
                 page.goto(base + path)
                 page.locator(clicked).first.click()
                 page.wait_for_url(re.compile(f"^(?!{re.escape(base + path)}$)"))
-                places[name] = page.url
-        for name, place in places.items():
+                place = page.url
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": _HEIGHT})
                 page.goto(place)

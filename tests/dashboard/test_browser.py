@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -25,6 +26,7 @@ pytest.importorskip("playwright", reason="Playwright drives the browser")
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from rmqclient import Message, Producer
 from rmqclient.opening import open_backend
 from rmqclient.store import open_store
 from tests.dashboard.load import HOSTILE_KEY
@@ -338,6 +340,48 @@ def test_which_group_is_behind_and_when_it_has_drained_stands_on_the_first_page(
     expect(page.locator(".chart canvas")).to_have_count(4)
 
 
+def test_how_a_group_kept_up_in_the_last_hour_is_two_clicks_away(page: Page, shop: Shop) -> None:
+    with counted_clicks(page) as clicks:
+        page.get_by_role("link", name="1 h", exact=True).click()
+        page.locator("#group-billing a").click()
+        said = page.get_by_label("In the last hour")
+        for name, number in {
+            "Published": r"[1-9]",
+            "Handled": r"[1-9]",
+            "Wait p95": r"\d (ms|s|min)",
+            "Run p95": r"\d (ms|s|min)",
+        }.items():
+            expect(said.locator("div", has_text=name).locator("dd")).to_have_text(re.compile(number))
+    assert len(clicks) == 2
+
+
+def test_a_message_is_edited_and_sent_again_in_three_clicks(page: Page, shop: Shop) -> None:
+    with open_store(shop.store, housekeeping=False) as store, Producer(store) as producer:
+        producer.send(Message("mails", b"thank yuo", keys=("typo",)))
+    field = page.get_by_label("Search the whole store")
+    with counted_clicks(page) as clicks:
+        field.fill("typo")
+        field.press("Enter")
+        page.locator("table.messages a.place").first.click()
+        page.get_by_role("link", name="Edit and send again").click()
+        page.get_by_label("Body").fill("thank you")
+        page.get_by_role("button", name="Send to mails").click()
+        expect(page.locator("#body")).to_contain_text("thank you")
+    assert len(clicks) == 3
+
+
+def test_a_search_by_content_goes_on_by_itself_to_the_end(page: Page, shop: Shop) -> None:
+    count = 6_000
+    with open_store(shop.store, housekeeping=False) as store, Producer(store) as producer:
+        for _ in range(count // 500):
+            producer.send_batch([Message("archive", b"{}") for _ in range(500)])
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{shop.base}/search?q=topic:archive where:body.nobody")
+    expect(page.locator(".empty")).to_contain_text(f"{count:,} messages were looked at, all that there are.")
+    assert any("below=" in url for url in asked), "one page did not look at all of them"
+
+
 def test_a_range_is_in_the_address_and_its_charts_are_of_the_history(page: Page, shop: Shop) -> None:
     with page.expect_response(re.compile(r"/history\?range=1h")) as answered:
         page.get_by_role("link", name="1 h", exact=True).click()
@@ -491,6 +535,66 @@ def test_a_narrow_window_shows_every_page_without_scrolling_sideways(page: Page,
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
 
 
+def test_no_name_breaks_on_a_telephone(page: Page, shop: Shop) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    for path in PAGES:
+        page.goto(shop.base + path)
+        expect(page.locator("h1")).to_be_visible()
+        assert page.evaluate(BROKEN_WORDS) == [], path
+
+
+def test_what_a_person_looks_for_is_whole_in_a_window_of_1024(page: Page, shop: Shop) -> None:
+    page.set_viewport_size({"width": 1024, "height": 800})
+    letters(page, shop)
+    for path, name in {"/dead-letters?group=billing": "letters", "/workers": "workers"}.items():
+        page.goto(shop.base + path)
+        table = page.locator(f".scroll:has(table.{name})")
+        assert table.evaluate("each => each.scrollWidth - each.clientWidth") <= 0, path
+        assert page.evaluate(BROKEN_WORDS) == [], path
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1360), ("dark", 390)])
+def test_axe_finds_nothing_to_complain_about(
+    browser: Browser, shop: Shop, scheme: Literal["light", "dark"], width: int
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: make install brings it").Axe()
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context.set_default_timeout(LONG_MS)
+    page = context.new_page()
+    page.goto(shop.address)
+    letters(page, shop)
+    paths = [*PAGES, "/search?q=A-7", "/dead-letters/question?what=replay&group=billing&since=1h"]
+    paths += [str(page.locator("table.letters a.place").first.get_attribute("href"))]
+    wrong = []
+    for path in paths:
+        page.goto(shop.base + path)
+        expect(page.locator("#live-text")).to_have_text("Live")
+        found = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]
+        wrong += [f"{path}: {each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+    context.close()
+    assert wrong == []
+
+
+BROKEN_WORDS = """() => {
+  const names = "h1, h2, th, dt, .name, .pill, .tile, .tabs b, .strip, nav a, button, .call span, " +
+    "td:not(.body, .reason) a";
+  const broken = [];
+  for (const place of document.querySelectorAll(names)) {
+    const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      if (text.parentElement.closest("code, pre, time, small")) continue;
+      for (const word of text.data.matchAll(/[^\\s-]+/g)) {
+        const range = document.createRange();
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        const lines = new Set([...range.getClientRects()].filter(each => each.width).map(each => Math.round(each.top)));
+        if (lines.size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  return broken;
+}"""
+"""Words of names that stand on two lines."""
 NAMELESS = """controls => controls.filter(each => each.type !== "hidden" && !(
     each.getAttribute("aria-label") || each.textContent.trim() || each.placeholder
     || [...(each.labels || [])].map(label => label.textContent.trim()).join("") || each.querySelector("[aria-label]")

@@ -206,6 +206,14 @@ def test_the_search_ranks_the_page_with_the_answer_first_or_second(browser: Brow
     tab.close()
 
 
+def test_the_page_with_each_answer_is_two_clicks_away(site: Path) -> None:
+    # One click opens a part of the side bar, one more the page.
+    first = (site / "index.html").read_text(encoding="utf-8")
+    bar = first[first.index('class="sidebar-tree"') :].partition("</aside>")[0]
+    linked = {link.partition(".html")[0] for link in re.findall(r'href="([^"#]+\.html)', bar)}
+    assert {page for page in ANSWERS.values() if page not in linked} == set()
+
+
 def hits(tab: Tab, site: Path, words: str) -> list[str]:
     """Return the pages of the first two answers of the search."""
     tab.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")

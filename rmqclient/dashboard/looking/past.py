@@ -40,7 +40,8 @@ class Course:
     def add(self, part: int, row: Row) -> None:
         """Add what it did in a part, which comes after those that were added."""
         self._parts.append(part)
-        for column, number in zip(self._columns.values(), row, strict=False):
+        counts: Iterable[Any] = row[: len(COUNTS)]
+        for column, number in zip(self._columns.values(), counts, strict=True):
             column.append(number)
         if row.waited != _NONE or row.ran != _NONE:
             self._classes[part] = codes_of(row)
@@ -149,7 +150,7 @@ def _most(numbers: Iterable[int]) -> int:
     return max(numbers, default=0)
 
 
-_CHARTED: Final = {
+_CHARTED: Final[dict[str, Callable[[Iterable[int]], int]]] = {
     "published": sum,
     "handled": sum,
     "skipped": sum,

@@ -28,7 +28,7 @@ from tests.crash.processes.scenarios.delays import (
 from tests.crash.processes.scenarios.progress import acknowledge, begin, commit, seek, skip, step_over, write_offsets
 from tests.crash.processes.scenarios.replicas import fence, replicate, send_replicated, swap_roles
 from tests.crash.processes.scenarios.transactions import check, decide
-from tests.crash.processes.scenarios.upkeep import clean, compact, keep_history, keep_house
+from tests.crash.processes.scenarios.upkeep import clean, compact, keep_history, keep_house, write_marks
 
 LONGEST_LIFE_S = 30
 
@@ -67,6 +67,7 @@ SCENARIOS: dict[str, Callable[[Order, Note], None]] = {
         fence,
         keep_house,
         keep_history,
+        write_marks,
     )
 }
 

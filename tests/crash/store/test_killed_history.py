@@ -12,6 +12,7 @@ from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.history.figures import figures_of, points_of
 from rmqclient.store.history.recorder import Recorder
 from rmqclient.store.history.rings import SPANS_MS, HistoryFile, Row, sum_of
+from rmqclient.store.marks import marks_of
 from tests.crash.processes.nursery import Nursery, notes_of
 from tests.crash.processes.order import Order
 from tests.crash.processes.scenarios.upkeep import HISTORY_BEGINS_MS
@@ -113,3 +114,25 @@ def test_after_kills_at_any_line_the_history_has_what_was_finished(
     assert (row.published, row.handled) == (stored, handled)
     assert said <= handled <= said + 3 * len(orders)
     assert row.handled == sum(point.rows[GROUP].handled for point in points_of(root, 0, LONG_AFTER_MS) if point.rows)
+
+
+@pytest.mark.crash
+@pytest.mark.guarantee("G128")
+@pytest.mark.parametrize("kills", [40, pytest.param(1_000, marks=pytest.mark.sweep)])
+def test_after_kills_at_any_line_each_mark_that_was_written_is_there_once_in_its_order(
+    root: Path, store: MessageStore, nursery: Nursery, kills: int
+) -> None:
+    chosen, orders = random.Random(128), list[Order]()
+    abandon(store)
+    for number in range(kills):
+        line = chosen.randrange(1, 60)
+        orders.append(
+            Order(scenario="write_marks", root=str(root), notes=str(root.with_name(f"notes-{number}")),
+                  kill_at_line=line, target=number, rounds=3)
+        )  # fmt: skip
+        nursery.run(orders[-1])
+    told = [mark.subject for mark in marks_of(root, kinds=("pause",))]
+    said = [line for order in orders for line in notes_of(order)]
+    assert said
+    assert [each for each in told if each in set(said)] == said
+    assert len(told) == len(set(told)) <= len(said) + len(orders), "killed behind a mark, before it said so"

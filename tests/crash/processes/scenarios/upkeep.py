@@ -9,6 +9,7 @@ from dataclasses import replace
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.config import FlushConfig, RetentionConfig
 from rmqclient.store.history.recorder import Recorder
+from rmqclient.store.marks import Marks
 from rmqclient.store.settings.disk import Usage
 from tests.crash.processes.order import Note, Order
 from tests.support.stores import SMALL, SPAN, TOPIC, appender_of, body_of, grant_of
@@ -82,6 +83,16 @@ def keep_history(order: Order, note: Note) -> None:
             note(len(taken))
         now_ms += 30_000
         recorder.record()
+
+
+def write_marks(order: Order, note: Note) -> None:
+    """Write marks, each with a number of its own; note each that is written."""
+    store = open_store(order.root, SMALL, housekeeping=False)
+    marks = Marks(store.root, store.lock)
+    order.arm()
+    for number in range(order.rounds or 100):
+        marks.write("pause", f"{order.target}-{number}", "why not", author="ada")
+        note(f"{order.target}-{number}")
 
 
 def keep_house(order: Order, note: Note) -> None:

@@ -1,0 +1,56 @@
+"""A person who reads only the first page: what was broken on purpose needs attention, with the way to it.
+
+The stores are those of which ``rmq check`` names the trouble. The first page is told no limits, so what stands or hangs
+has done so for long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("starlette", reason="the dashboard needs Starlette")
+
+from rmqclient.store import boottime
+from tests.dashboard.visiting import visitor
+from tests.workers.looking import test_what_was_broken_on_purpose as broken
+from tests.workers.looking.test_what_was_broken_on_purpose import Store, healthy
+
+__all__ = ["healthy"]
+
+NEED = re.compile(r'<li class="(?:warn|bad)"><div><b class="name">(.*?)</li>', re.DOTALL)
+
+
+def a_hung_handler(store: Store) -> None:
+    store.worker.report(1, 0, 0, boottime() - 3_600 * 10**9)
+
+
+@pytest.mark.guarantee("G55")
+@pytest.mark.parametrize(
+    ("break_it", "subject", "leads_to"),
+    [
+        (a_hung_handler, "Hung", "/workers"),
+        (broken.a_worker_that_lost_a_thread, "Workers", "/workers"),
+        (broken.a_paused_group, "billing", "/groups/billing"),
+        (broken.a_group_without_workers, "billing", "/groups/billing"),
+        (broken.messages_that_were_removed_unread, "billing", "/groups/billing"),
+        (broken.a_full_disk, "Store", ""),
+        (broken.a_failed_flush, "Store", ""),
+        (broken.dead_letters, "billing", "/dead-letters?group=billing"),
+        (broken.an_overdue_schedule, "Schedules", ""),
+        (broken.a_missing_topic, "Topic", ""),
+    ],
+)
+def test_what_is_broken_needs_attention(
+    healthy: Store, break_it: Callable[[Store], object], subject: str, leads_to: str
+) -> None:
+    with visitor(healthy.store.root) as browser:
+        before = NEED.findall(browser.get("/").text)  # the disk of this machine may be full
+    break_it(healthy)
+    with visitor(healthy.store.root) as browser:
+        page = browser.get("/").text
+    (found,) = [each for each in NEED.findall(page) if each not in before]
+    assert found.startswith(subject)
+    assert leads_to in found
