@@ -51,6 +51,14 @@ def test_each_line_of_a_file_is_a_message(store: str, tmp_path: Path) -> None:
     assert found[0]["queue_id"] == found[2]["queue_id"]
 
 
+def test_a_query_of_tail_is_for_each_message_and_prints_null_for_those_of_which_it_selects_nothing(store: str) -> None:
+    for tags in ((), ("--tags", "paid")):
+        run("send", "orders", "x", *tags, "--store", store)
+    tail = ("tail", "orders", "--from", "earliest", "--no-follow", "--store", store)
+    assert sorted(run(*tail, "--query", "tags").stdout.splitlines()) == ["null", "paid"]
+    assert run("topic", "info", "orders", "--query", "nope", "--store", store).stdout == "null\n"
+
+
 def test_what_tail_prints_can_be_sent_again(store: str) -> None:
     run(
         "send",
