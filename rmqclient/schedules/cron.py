@@ -161,6 +161,10 @@ def make_cron(
         raise HandlerError(
             f'schedule {name!r}: give a crontab expression, such as "*/5 * * * *", or every=, and not both'
         )
+    if every is not None and timezone != "UTC":
+        raise HandlerError(
+            f"schedule {name!r}: timezone={timezone!r} is for a crontab expression: every= counts from 1970, in no zone"
+        )
     grace = _checked_duration(name, "misfire_grace", misfire_grace)
     interval = None if every is None else _checked_duration(name, "every", every)
     if interval is not None and interval % _SECOND:

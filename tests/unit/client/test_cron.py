@@ -221,6 +221,7 @@ def takes_two(_one: object, _two: object) -> None: ...
         ("* * * * *", report, {"misfire_grace": datetime.timedelta(0)}, "misfire_grace"),
         (None, report, {"every": datetime.timedelta(milliseconds=1_500)}, "whole seconds"),
         (None, report, {"every": 1.5}, "whole seconds"),
+        (None, report, {"every": 60, "timezone": "Europe/Berlin"}, "timezone='Europe/Berlin'"),
         (None, report, {"every": 0.5}, "must be from 1 s to"),
         (None, report, {"every": "5"}, "give a timedelta, or a number of seconds"),
         ("* * * * *", not_plain, {}, "not a plain function"),
