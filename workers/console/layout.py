@@ -95,8 +95,14 @@ def label(name: str) -> str:
 
 
 def local_time(milliseconds: int) -> str:
-    """Return a time in ms since 1970 as a person of this time zone reads it."""
-    return _local(milliseconds).isoformat(" ", "milliseconds")
+    """Return a time in ms since 1970 as a person of this time zone reads it; a number, if no calendar has it.
+
+    A sender of another language writes what it likes as its time.
+    """
+    try:
+        return _local(milliseconds).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms since 1970"
 
 
 def local_second(milliseconds: int) -> str:

@@ -17,6 +17,7 @@ from rmqclient.remoting.table import request
 from rmqclient.store.inspect.verify import verify
 from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import ONES, read, send_of
+from tests.workers.commands.test_cli import run
 
 ROUNDS = 1_500
 NUMBERS = ("", "0", "-1", "1", "3", "4", "8", "12", "99", "1.5", "NaN", " 1", "٣", "1e3", "9" * 400)
@@ -103,3 +104,13 @@ def test_changed_requests_get_typed_answers(client: Asking, caplog: pytest.LogCa
     client.broker.close()
     client.broker.store.close()
     assert list(verify(root)) == []
+
+
+@pytest.mark.parametrize("born_ms", [2**63 - 1, -(2**63), 10**15])
+def test_a_message_whose_time_no_calendar_has_is_shown_with_that_number(
+    client: Asking, tmp_path: Path, born_ms: int
+) -> None:
+    assert client.ask_frame(send_of(bornTimestamp=born_ms)).code == 0
+    for command in ("get", "trace"):
+        shown = run("message", command, "1:0", "--topic", "orders", "--store", str(tmp_path))
+        assert (shown.exit_code, f"{born_ms} ms since 1970" in shown.stdout) == (0, True), shown.stdout
