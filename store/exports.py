@@ -47,6 +47,7 @@ from rmqclient.store.layout import ACK_WINDOW, CRC_PROPERTY_SIZE, MAX_PROPERTIES
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
+from rmqclient.store.runtime.awake import Awake, Pauses
 from rmqclient.store.runtime.client_id import check_client_id, default_client_id
 from rmqclient.store.runtime.members import Member, MemberTable
 from rmqclient.store.runtime.rows import NOT_STRAINED, MemberInfo, Strained, WorkerState, WorkerStatus
@@ -68,6 +69,7 @@ __all__ = [
     "TIMER_TOPIC",
     "Appender",
     "ArrivalBell",
+    "Awake",
     "Bell",
     "CallContext",
     "Collector",
@@ -84,6 +86,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "MessageStore",
+    "Pauses",
     "PlainSends",
     "QueueGrant",
     "ReceivedMessage",

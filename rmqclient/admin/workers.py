@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqclient.admin.worker_files import WorkerFiles
-from rmqclient.store import WorkerState, WorkerStatus
+from rmqclient.store import Awake, Pauses, WorkerState, WorkerStatus
 
-__all__ = ["WorkerSlot", "WorkerState", "WorkerStatus", "WorkerTable", "workers_of_cluster"]
+__all__ = ["Awake", "Pauses", "WorkerSlot", "WorkerState", "WorkerStatus", "WorkerTable", "workers_of_cluster"]
 
 
 class WorkerSlot(Protocol):

@@ -68,7 +68,7 @@ class MemberTable:
         self.slots = OwnedSlots(
             state, layout.MEMBER_SLOT, layout.MEMBER_TABLE_AT, layout.MEMBER_SLOTS, lock, MEMBER_BYTES
         )
-        self.roll = Roll(self.slots)
+        self.roll = Roll(self.slots, state.awake)
         """The members, as this consumer reads them."""
         self.running = RunningTable(root, state, self.slots, lock_timeout_ms)
         """The messages that the handler threads of all members run."""
@@ -131,7 +131,7 @@ class MemberTable:
 
         Returns True when one was found dead; everybody is woken then.
         """
-        seats, now = self.roll.by_slot(), boottime()
+        seats, awake = self.roll.by_slot(), self._state.awake
         slots = sorted(seats)
         behind = slots.index(slot) + 1 if slot in seats else 0
         for other in slots[behind:] + slots[:behind]:
@@ -139,7 +139,7 @@ class MemberTable:
                 self._bury_dead()  # all: the members of one process die together, and others then look once
                 self._state.signal_membership()
                 return True
-            if now - self.slots.load(other, "heartbeat") < _WATCHES_NS:
+            if awake.ran_since(self.slots.load(other, "heartbeat")) < _WATCHES_NS:
                 break
         return False
 
@@ -244,7 +244,7 @@ class Member:
         ``lends`` leaves the messages that run in other members to them: see :mod:`rmqclient.store.runtime.running`.
         """
         with slot.locked(self.table.lock_timeout_ms):
-            if not self._is_free(slot):
+            if not self._is_free(slot, lease_ms):
                 return None
             epoch = slot.load("epoch") + 1
             stays_fenced = slot.is_fenced_for(self.client_id)  # its client trusts a lock that it has of a dead owner
@@ -293,13 +293,13 @@ class Member:
             return None
         return self._slots.load(owner, "wake_slot")  # one for all members of a consumer
 
-    def _is_free(self, slot: GroupQueueSlot) -> bool:
+    def _is_free(self, slot: GroupQueueSlot, lease_ms: int) -> bool:
         owner = slot.load("owner")
         if owner == 0:
             return True
         if slot.is_fenced_from(self.client_id):
             return False
-        if slot.load("lease_until") < boottime():
+        if self._state.awake.is_over(slot.load("lease_until"), lease_ms * 1_000_000):
             return True
         if (owner - 1, slot.load("owner_incarnation")) == (self.slot, self.incarnation):
             return False

@@ -5,10 +5,12 @@ What changes seldom, the seat of a member, is read once for each incarnation of 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from rmqclient.store import layout
 from rmqclient.store.clock import boottime
+from rmqclient.store.runtime.awake import Awake
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.rows import NOT_STRAINED, MemberInfo, Strained
 from rmqclient.store.runtime.slot_table import OwnedSlots
@@ -16,13 +18,16 @@ from rmqclient.store.runtime.subscription import REMOTE
 
 _KEPT_NS = 2_000_000_000
 """A member whose threads were all kept by long calls a shorter time ago has no room for the queues of a busy one."""
+_USUAL_LEASE_NS = 10_000_000_000
+"""The lease of most members: of another one only its end is known."""
 
 
 class Roll:
     """The members in the slots of a store."""
 
-    def __init__(self, slots: OwnedSlots) -> None:
+    def __init__(self, slots: OwnedSlots, awake: Awake) -> None:
         self._slots = slots
+        self._awake = awake
         self._incarnations: list[int] = []
         self._seats: dict[int, MemberInfo] = {}
         self._by_topic: dict[tuple[str, str], tuple[MemberInfo, ...]] = {}
@@ -33,11 +38,12 @@ class Roll:
         No lock is probed: a dead member is counted until its watcher has found it dead.
         """
         seats = self.in_topic(group, topic)
-        oldest = boottime() - lease_ms * 1_000_000
-        beats = self._column("heartbeat")
+        beats, lease_ns = self._column("heartbeat"), lease_ms * 1_000_000
+        oldest = boottime() - lease_ns
         if all(beats[seat.slot] >= oldest for seat in seats):
             return seats
-        return tuple(seat for seat in seats if beats[seat.slot] >= oldest)
+        heard = [beats[seat.slot] > 0 and self._awake.ran_since(beats[seat.slot]) <= lease_ns for seat in seats]
+        return tuple(itertools.compress(seats, heard))
 
     def strained(self, group: str, topic: str, lease_ms: int) -> Strained:
         """Return which of the :meth:`counted` members are busy, and which can help them.
@@ -48,8 +54,8 @@ class Roll:
         busy = self._column("busy")
         if not any(busy[seat.slot] for seat in seats) or self._has_remote(group):
             return NOT_STRAINED
-        kept, now = self._column("kept_at"), boottime()
-        helpers = [seat for seat in seats if not busy[seat.slot] and kept[seat.slot] < now - _KEPT_NS]
+        kept, ran_since = self._column("kept_at"), self._awake.ran_since
+        helpers = [seat for seat in seats if not busy[seat.slot] and ran_since(kept[seat.slot]) > _KEPT_NS]
         return Strained(
             frozenset(seat.client_id for seat in seats if busy[seat.slot]), tuple(seat.client_id for seat in helpers)
         )
@@ -70,7 +76,9 @@ class Roll:
     def owner(self, slot: GroupQueueSlot) -> MemberInfo | None:
         """Return the member that owns a queue in its group now; None when the queue is free."""
         number, incarnation = slot.load("owner") - 1, slot.load("owner_incarnation")
-        if number < 0 or slot.load("lease_until") < boottime() or not self._slots.is_alive(number, incarnation):
+        if number < 0 or not self._slots.is_alive(number, incarnation):
+            return None
+        if self._awake.is_over(slot.load("lease_until"), _USUAL_LEASE_NS):
             return None
         seat = self._read(number, incarnation)
         return None if seat is None else self._info(seat)

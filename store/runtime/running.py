@@ -215,7 +215,8 @@ class RunningTable:
     def _beats(self, fields: Mapping[str, int], lease_ms: int) -> bool:
         if not self._lives(fields["member"], fields["incarnation"]):
             return False
-        return self._members.load(fields["member"] - 1, "heartbeat") >= boottime() - lease_ms * 1_000_000
+        heartbeat = self._members.load(fields["member"] - 1, "heartbeat")
+        return self._state.awake.ran_since(heartbeat) <= lease_ms * 1_000_000
 
     def _lives(self, member: int, incarnation: int) -> bool:
         return 0 < member <= layout.MEMBER_SLOTS and self._members.is_alive(member - 1, incarnation)

@@ -113,6 +113,7 @@ from rmqclient.store.files.mapped_file import allocate, map_file
 from rmqclient.store.files.own_blocks import RESERVE
 from rmqclient.store.kernel._kernel import Mapping, RobustMutex, Words
 from rmqclient.store.message_queue import is_name
+from rmqclient.store.runtime.awake import Awake
 
 FILE_NAME = "shared"
 _BUILDING = "shared.building"
@@ -186,6 +187,8 @@ class SharedState:
         self.append_mutex = RobustMutex(mapping, header["append_mutex"])
         self.flush_mutex = RobustMutex(mapping, header["flush_mutex"])
         self.table_mutex = RobustMutex(mapping, header["table_mutex"])
+        self.awake = Awake()
+        """The time by which this process judges others."""
 
     def lock_as_new_owner(self, root: Path) -> None:
         """Be able to lock the mutexes of this file, as an owner of its own. Raises StoreUnusable, LimitReached."""

@@ -9,8 +9,9 @@ tries for it, twice a second. A process that gives the role back wakes the other
 not wait for that.
 
 The kernel takes nothing from a process that stands still: by Ctrl-Z, in a debugger, in a paused container. So the role
-has a time, too. Its holder shows a beat twice a second. If there was none for two seconds, another process takes the
-role by raising the *turn*, a word of the runtime file, and leaves the byte where it is. The threads of a housekeeper
+has a time, too. Its holder shows a beat twice a second. If there was none for two seconds in which another process has
+run itself (:mod:`rmqclient.store.runtime.awake`), that one takes the role by raising the *turn*, a word of the runtime
+file, and leaves the byte where it is. The threads of a housekeeper
 ask before each step whether the turn is still theirs. The step that was under way ends after the process has
 woken up: each of them may run twice, or in two processes at once, without harm.
 
@@ -28,6 +29,7 @@ from rmqclient.store import clock, layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import LimitReached, StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
+from rmqclient.store.runtime.awake import LOOKS_EVERY_MS
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
@@ -39,7 +41,7 @@ _log = Log(__name__)
 _PREPARE_WORD = layout.RUNTIME_HEADER.at["prepare_word"]
 _TURN = layout.RUNTIME_HEADER.at["housekeeper_turn"]
 _BEAT = layout.RUNTIME_HEADER.at["housekeeper_beat"]
-_ATTEMPT_MS = 500
+_ATTEMPT_MS = LOOKS_EVERY_MS
 _LEASE_NS = 2_000_000_000
 """After so much time without a beat the housekeeper stands still."""
 _STAY_NS = 60_000_000_000
@@ -122,8 +124,10 @@ class Housekeeper:
 
     def _run(self) -> None:
         take_no_signals()
+        self._state.awake.begin()
         words = self._state.words
         while True:
+            self._state.awake.look()
             seen = words.load32(_PREPARE_WORD)  # before the looks: close() changes it last
             if self._closed.is_set() or not self._is_in_place():
                 return
@@ -161,7 +165,7 @@ class Housekeeper:
         words = self._state.words
         number = words.load(_TURN)  # before the beat: whoever takes the role meanwhile has changed it
         words.replace(_BEAT, 0, boottime())
-        stands = boottime() - words.load(_BEAT) > _LEASE_NS
+        stands = self._state.awake.ran_since(words.load(_BEAT)) > _LEASE_NS
         has_byte = (stands or self._is_welcome()) and self._lock.try_exclusive(HOUSEKEEPER_BYTE)
         if not (has_byte or stands):
             return None
@@ -188,7 +192,7 @@ class Housekeeper:
             heard = clock.heard()
             if ended.is_set():
                 return
-            self._state.housekeeper_beat = boottime()
+            self._state.housekeeper_beat = self._state.awake.look()
             clock.wait(heard, _ATTEMPT_MS / 1000)
 
     def _serve(self, turn: Turn) -> None:
@@ -200,6 +204,7 @@ class Housekeeper:
                 beside.append(thread)
             self._serving = True
             while not self._closed.is_set() and not turn.is_set() and self._goes_on() and self._is_in_place():
+                self._state.awake.look()
                 seen = self._state.words.load32(_PREPARE_WORD)
                 run_guarded(self._prepare)
                 if not self._closed.is_set():

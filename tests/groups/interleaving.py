@@ -34,7 +34,8 @@ from rmqclient.local.backend import local_backend
 from rmqclient.local.groups import LocalMembers, LocalMembership
 from rmqclient.store import MessageQueue, MessageStore, QueueGrant, layout, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES, LockFile
-from rmqclient.store.runtime import members, roll
+from rmqclient.store.runtime import awake, members, roll
+from rmqclient.store.runtime.awake import Awake
 from rmqclient.store.runtime.group_table import GroupQueueSlot
 from rmqclient.store.runtime.shared_state import member_slot_at
 
@@ -59,7 +60,9 @@ def stage(root: Path) -> Iterator[Callable[[int], Run]]:
         stores = [stack.enter_context(open_store(root, housekeeping=False)) for _ in range(MEMBERS)]
         for queue_count in range(1, QUEUES + 1):
             stores[0].topics.create(f"t{queue_count}", queue_count)
-        for module in (members, roll):
+        for store in stores:  # no thread of the host looks at the clock of the run
+            stack.enter_context(mock.patch.object(store.state, "awake", Awake()))
+        for module in (members, roll, awake):
             stack.enter_context(mock.patch.object(module, "boottime", clock.boottime))
         stack.enter_context(mock.patch.object(rebalance, "time", SimpleNamespace(monotonic=clock.monotonic)))
 

@@ -1,54 +1,51 @@
-"""Standing: for how long a supervisor's processes stood still, so that no handler is blamed for it.
+"""Standing: for how long a supervisor's processes stood still, so that no worker is blamed for it.
 
-A machine that was suspended, a paused container and a Ctrl-Z stop the supervisor, too: its looks come late then. A
-worker that was stopped alone shows it in its state. What stood still has not used the time limit of its message.
+A machine that was suspended, a paused container and a Ctrl-Z stop the supervisor, too: it judges by the time in which
+it has run itself. A worker that was stopped alone shows it in its state, and has not used the time limit of its
+message.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
 from pathlib import Path
-from typing import NamedTuple
 
-STOOD_S = 2.0
-"""A look that comes so late shows that this process stood still; the looks are a quarter of a second apart."""
-
-_KEPT = 256
-
-
-class _Pause(NamedTuple):
-    ended: float
-    took_s: float
+from rmqclient.admin.workers import Awake, Pauses
 
 
 class Standing:
-    """What a supervisor saw of itself and of its workers; times are CLOCK_BOOTTIME in seconds."""
+    """What a supervisor saw of itself and of its workers. Times ``now`` are CLOCK_BOOTTIME in ns."""
 
-    def __init__(self, now: float | None = None) -> None:
-        self._looked = _now() if now is None else now
-        self._all: deque[_Pause] = deque(maxlen=_KEPT)
-        self._of: dict[int, deque[_Pause]] = {}
+    def __init__(self, now: int | None = None) -> None:
+        self._awake = Awake()
+        self._awake.begin(now)
+        self._looked = self._awake.look(now)
+        self._ran_ns = 0
+        self._of: dict[int, Pauses] = {}
 
-    def look(self, pids: list[int], now: float | None = None) -> None:
+    def look(self, pids: list[int], now: int | None = None) -> None:
         """See how much time has passed since the last look, and which workers are stopped."""
-        now = _now() if now is None else now
-        passed = now - self._looked
-        self._looked = now
+        looked, self._looked = self._looked, self._awake.look(now)
         self._of = {pid: pauses for pid, pauses in self._of.items() if pid in pids}
-        if passed > STOOD_S:
-            self._all.append(_Pause(now, passed))
-            return
-        for pid in pids:
-            if is_stopped(pid):
-                self._of.setdefault(pid, deque(maxlen=_KEPT)).append(_Pause(now, passed))
+        ran_ns = self._awake.ran_since(looked, self._looked)
+        self._ran_ns += ran_ns
+        if ran_ns == self._looked - looked:
+            for pid in filter(is_stopped, pids):
+                self._of.setdefault(pid, Pauses()).add(looked, self._looked)
 
-    def running_s(self, pid: int, age_s: float, now: float | None = None) -> float:
-        """Return for how many of the last ``age_s`` seconds a worker has run."""
-        begin = (_now() if now is None else now) - age_s
-        pauses = [*self._all, *self._of.get(pid, ())]
-        stood_s = sum((min(each.took_s, each.ended - begin) for each in pauses if each.ended > begin), 0.0)
-        return max(0.0, age_s - stood_s)
+    def ran_s(self, now: int | None = None) -> float:
+        """Return for how many seconds the supervisor has run so far, as a clock that stands still when it does."""
+        return (self._ran_ns + self._awake.ran_since(self._looked, now)) / 1e9
+
+    def watched_s(self, age_s: float, now: int | None = None) -> float:
+        """Return for how many of the last ``age_s`` seconds the supervisor has run."""
+        now = self._awake.look(now)
+        return max(0.0, self._awake.ran_since(now - int(age_s * 1e9), now) / 1e9)
+
+    def running_s(self, pid: int, age_s: float, now: int | None = None) -> float:
+        """Return for how many of the last ``age_s`` seconds a worker has run, and the supervisor, too."""
+        now = self._awake.look(now)
+        stood_ns = self._of[pid].ns_since(now - int(age_s * 1e9)) if pid in self._of else 0
+        return max(0.0, self.watched_s(age_s, now) - stood_ns / 1e9)
 
 
 def is_stopped(pid: int) -> bool:
@@ -58,7 +55,3 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return fields[0] in ("T", "t")
-
-
-def _now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -26,7 +26,6 @@ from __future__ import annotations
 import logging
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,7 +172,7 @@ class Supervisor:
             _log.error("%s", error)
 
     def _seconds_to_wait(self) -> float:
-        due_s = min(worker.due_at for worker in self._workers.values()) - time.monotonic()
+        due_s = min(worker.due_at for worker in self._workers.values()) - self._standing.ran_s()
         return max(0.0, min(due_s, LOOK_INTERVAL_S))
 
     def _vitals(self, number: int) -> Vitals | None:
@@ -185,10 +184,13 @@ class Supervisor:
         if message_age_s is not None:
             message_age_s = self._standing.running_s(child.pid, message_age_s)
         is_ready = status.state in (WorkerState.READY, WorkerState.OVERDUE)
-        return Vitals(is_ready, _seconds(status.beat_age_ms), message_age_s)
+        beat_age_s = _seconds(status.beat_age_ms)
+        if beat_age_s is not None:
+            beat_age_s = self._standing.watched_s(beat_age_s)
+        return Vitals(is_ready, beat_age_s, message_age_s)
 
     def _feed(self, number: int, event: Event) -> None:
-        self._workers[number], actions = step(self._workers[number], event, time.monotonic())
+        self._workers[number], actions = step(self._workers[number], event, self._standing.ran_s())
         for action in actions:
             self._carry_out(number, action)
 
@@ -285,7 +287,7 @@ class Supervisor:
             self._limits.shutdown_timeout_s,
         )
         self._reporting.stopping(in_flight, self._limits.shutdown_timeout_s + ENDING_S)
-        kill_at = time.monotonic() + self._limits.shutdown_timeout_s
+        kill_at = self._standing.ran_s() + self._limits.shutdown_timeout_s
         for number in self._workers:
             self._feed(number, Stop(kill_at))
 
@@ -303,12 +305,13 @@ class Supervisor:
     def _add_worker(self) -> None:
         number = max(self._workers, default=0) + 1
         was_ready = any(worker.was_ready for worker in self._workers.values())
-        self._workers[number] = Worker(number=number, limits=self._limits, due_at=time.monotonic(), was_ready=was_ready)
+        due_at = self._standing.ran_s()
+        self._workers[number] = Worker(number=number, limits=self._limits, due_at=due_at, was_ready=was_ready)
 
     def _stop_last_worker(self) -> None:
         running = [number for number, worker in self._workers.items() if worker.phase is not Phase.DRAINING]
         if len(running) > 1:
-            self._feed(max(running), Stop(time.monotonic() + self._limits.shutdown_timeout_s))
+            self._feed(max(running), Stop(self._standing.ran_s() + self._limits.shutdown_timeout_s))
             self._mark("scale", self._member_name, "one worker less")
 
     def _forget_stopped_workers(self) -> None:

@@ -93,7 +93,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """One worker as the state machine sees it. Times are seconds of one monotonic clock."""
+    """One worker as the state machine sees it. Times are seconds in which the supervisor has run."""
 
     number: int
     limits: Limits

@@ -16,7 +16,7 @@ import pytest
 from rmqclient import Message, Producer
 from rmqclient.admin import Admin, QueueLag
 from rmqclient.store import MessageStore, open_store
-from tests.groups.processes.member import GROUP, PAUSING, TOPIC
+from tests.groups.processes.member import GROUP, HELD, PAUSING, TOPIC
 from tests.support.host.load import slowdown
 
 
@@ -67,12 +67,18 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @contextmanager
 def members(
-    store: MessageStore, count: int, *, lease_ms: int = 10_000, pause_s: float = 0.0, threads: int = 1
+    store: MessageStore,
+    count: int,
+    *,
+    lease_ms: int = 10_000,
+    pause_s: float = 0.0,
+    threads: int = 1,
+    mode: str = "plain",
 ) -> Iterator[list[Member]]:
     with ExitStack() as stack:
         found = []
         for number in range(count):
-            member = Member(store.root, number, lease_ms, pause_s, threads)
+            member = Member(store.root, number, lease_ms, pause_s, threads, mode)
             stack.callback(member.process.wait, 20)
             stack.callback(member.process.kill)
             found.append(member)
@@ -169,6 +175,48 @@ def test_a_member_stopped_past_its_lease_loses_its_queues_and_its_late_acknowled
         assert other.lines("refused") == ["refused 0"]
         assert sorted(stopped.names("end")[1:] + other.names("end")[1:]) == sorted(names)
         assert sum(offset for _, offset in before) == 1
+
+
+@pytest.mark.guarantee("G91")
+@pytest.mark.parametrize("mode", ["plain", "queue"])
+@pytest.mark.parametrize("first", ["the owner", "the other"])
+def test_when_all_processes_stand_still_whoever_goes_on_first_takes_nothing_from_the_others(
+    store: MessageStore, mode: str, first: str
+) -> None:
+    # Given two members, and a message that one of them handles
+    lease_ms = 3_000
+    send(store, 0)
+    with members(store, 2, lease_ms=lease_ms, mode=mode) as both:
+        wait_for(lambda: sorted(owners(store).values()) == [2, 2] and None not in owners(store), "two queues each")
+        send(store, 1, HELD)
+        wait_for(lambda: any(each.names("start") for each in both), "the message is being handled")
+        owner, other = both if both[0].names("start") else both[::-1]
+        before = {queue.queue_id: queue.epoch for queue in queues(store)}
+
+        # When all of them stand still past their leases, and one goes on before the others
+        for each in both:
+            each.send_signal(signal.SIGSTOP)
+        wait_for(lambda: min(heartbeat_ages_s(store).values()) > 2 * lease_ms / 1000, "every lease is over")
+        early, late = (owner, other) if first == "the owner" else (other, owner)
+        early.send_signal(signal.SIGCONT)
+        wait_for(lambda: heartbeat_ages_s(store)[early.process.pid] < 0.2, "it is awake")
+        late.send_signal(signal.SIGCONT)
+        wait_for(lambda: heartbeat_ages_s(store)[late.process.pid] < 0.2, "the other one is awake, too")
+
+        # Then each has its queues, and the message goes on where it was
+        (store.root.parent / "go").touch()
+        wait_for(lambda: is_finished(store), "it is handled")
+        assert {queue.queue_id: queue.epoch for queue in queues(store)} == before
+        assert owner.names("start") == owner.names("end") == ["held0"]
+        assert other.names("start") == []
+        for each in both:
+            each.stop()
+            assert each.lines("refused") == ["refused 0"]
+
+
+def heartbeat_ages_s(store: MessageStore) -> dict[int, float]:
+    seats = store.members().roll.all()
+    return {each.pid: (each.heartbeat_age_ms or 0) / 1000 for each in seats if each.topic == TOPIC}
 
 
 @pytest.mark.guarantee("G6")

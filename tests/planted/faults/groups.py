@@ -216,4 +216,12 @@ FAULTS = [
         tests="tests/client/sending/test_compressed_batches.py",
         select="finished_when_its_last",
     ),
+    Fault(
+        name="a process blames others for the time in which it stood still itself",
+        file="store/runtime/awake.py",
+        old=" - self._pauses.ns_since(moment)\n",
+        new="\n",
+        tests="tests/unit/runtime/test_awake.py",
+        select="counts_for_nobody",
+    ),
 ]
