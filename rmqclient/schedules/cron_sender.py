@@ -89,7 +89,8 @@ class CronSender:
         is sent.
         """
         now = self._now()
-        due = self._failing_since or self._cron.next_tick(self._settled_to or self._begun)
+        # Looking for a tick takes long, and each heartbeat asks every schedule.
+        due = self._failing_since or self._next or self._cron.next_tick(self._settled_to or self._begun)
         return due is not None and (now - due).total_seconds() > OVERDUE_S
 
     def run(self, ended: Event) -> None:
@@ -112,7 +113,7 @@ class CronSender:
         try:
             for tick in self._due(now):
                 self._settle(tick)
-                self._settled_to = tick
+                self._settled_to, self._next = tick, None
                 self._failing_since = None
         except StoreClosed:
             raise

@@ -365,6 +365,15 @@ def test_a_schedule_is_overdue_when_nobody_has_sent_for_a_minute(store: MessageS
     assert not looking.sender.is_overdue
 
 
+def test_asking_whether_a_schedule_is_overdue_looks_for_no_tick(
+    store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking = Looking(store, Clock(NOON), lambda: "made")
+    looking.look()
+    monkeypatch.setattr(Cron, "next_tick", lambda *_: pytest.fail("each heartbeat of each schedule would look"))
+    assert not looking.sender.is_overdue
+
+
 @pytest.mark.guarantee("G101")
 def test_a_function_that_hangs_is_seen_as_a_call_that_runs(store: MessageStore) -> None:
     # Given a schedule of each second whose function hangs
