@@ -30,6 +30,8 @@ from rmqclient.store.threads.logs import Log
 _log = Log(__name__)
 
 _SILENCE_EVERY_S = 10.0
+_STOOD_S = 2 * _SILENCE_EVERY_S
+"""A look that comes so late shows that this process stood still."""
 
 
 class GroupsRoom:
@@ -192,9 +194,14 @@ class GroupsRoom:
         self._locks.end_old()
         for group in self.clients.consumers.groups():
             self.announce(group)
-        if time.monotonic() > self._looked_for_silence_at + _SILENCE_EVERY_S:
-            self._looked_for_silence_at = time.monotonic()
-            self.clients.end_silent()
+        self._end_silent(time.monotonic())
+
+    def _end_silent(self, now: float) -> None:
+        passed_s = now - self._looked_for_silence_at
+        if passed_s > _SILENCE_EVERY_S:
+            self._looked_for_silence_at = now
+            if passed_s < _STOOD_S:  # later, clients may have sent what was not read while this process stood still
+                self.clients.end_silent()
 
     def announce(self, group: str, *, anyway: bool = False) -> None:
         """Send request 40 to all members of a group if its members or its topics' queues have changed."""

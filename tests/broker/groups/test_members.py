@@ -8,6 +8,7 @@ import pytest
 
 from rmqclient.broker.clients import clients as clients_of
 from rmqclient.broker.clients.clients import SILENCE_S
+from rmqclient.broker.groups import room
 from rmqclient.broker.limits.counters import Refusal
 from rmqclient.remoting.bodies import Heartbeat, ProducerData, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
@@ -163,6 +164,24 @@ def test_a_client_that_is_silent_for_two_minutes_is_out(house: House) -> None:
     first.beat()
     house.groups.clients.end_silent()
     assert second.members() == ("one",)
+    second.beat()
+    assert second.members() == ("one", "two")
+
+
+def test_a_server_that_stood_still_hears_its_clients_before_it_calls_them_silent(house: House) -> None:
+    # Given a server that has stood still for so long that every client seems silent
+    first, second = house.member("one"), house.member("two")
+    for member in house.groups.clients.consumers.of(GROUP):
+        member.beat_at -= SILENCE_S + 1
+    house.groups._looked_for_silence_at -= SILENCE_S + 1
+
+    # When it looks, then nobody is out before the next look, by when it has read what was sent meanwhile
+    house.groups.look()
+    first.beat()
+    assert first.members() == ("one", "two")
+    house.groups._looked_for_silence_at -= room._SILENCE_EVERY_S + 1
+    house.groups.look()
+    assert first.members() == ("one",)
     second.beat()
     assert second.members() == ("one", "two")
 
