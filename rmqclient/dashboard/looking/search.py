@@ -23,7 +23,7 @@ from rmqclient.names import has_copies, is_of_application
 from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, MessageQueue
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 
-SLICE_S = 0.1
+SLICE_S = 0.08
 """How long one page looks at messages."""
 _END_OF_TIME = (1 << 63) - 1
 _MOST_OF_A_KEY = 1 << 20
