@@ -49,9 +49,10 @@ from rmqclient.store.message_store import MessageStore, open_store
 from rmqclient.store.runtime.arrivals import LONGEST_SLEEP_S, ArrivalBell, Bell
 from rmqclient.store.runtime.awake import Awake, Pauses
 from rmqclient.store.runtime.client_id import check_client_id, default_client_id
+from rmqclient.store.runtime.lending import LentMessages
 from rmqclient.store.runtime.members import Member, MemberTable
 from rmqclient.store.runtime.rows import NOT_STRAINED, MemberInfo, Strained, WorkerState, WorkerStatus
-from rmqclient.store.runtime.running import Interrupted, LentMessages
+from rmqclient.store.runtime.running import Interrupted
 from rmqclient.store.threads.signals import take_no_signals
 
 __all__ = [

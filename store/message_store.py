@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqclient.store import clock, layout
 from rmqclient.store.append.appending import repair
 from rmqclient.store.append.releaser import REMOVED_WORD, Releaser
-from rmqclient.store.append.replicas import Replicas
+from rmqclient.store.append.replicas import LogSending, Replicas
 from rmqclient.store.closing import Closing
 from rmqclient.store.config import StoreConfig
 from rmqclient.store.crash_points import CrashPoint, reach
@@ -137,6 +137,8 @@ class MessageStore(Parts, Closing):
     """Messages by place, id, key and time."""
     replicas: Replicas
     """How far followers have the log, for sends that wait for them."""
+    log_sending: LogSending
+    """The role of sending the log to followers."""
     index_files: IndexFiles
     index: IndexDispatch
     """Adds to the index what was published."""
@@ -296,6 +298,7 @@ def _built(root: Path, config: StoreConfig, state: SharedState, lock: LockFile, 
         grants=grants,
         messages=messages,
         replicas=replicas,
+        log_sending=LogSending(root, state, lock),
         index_files=index_files,
         index=index,
         once=once,

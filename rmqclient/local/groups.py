@@ -59,10 +59,10 @@ class LocalMembership:
         self._table = member.table
         self._numbered: Sequence[MessageQueue] = ()
         self._numbers: list[int] = []
-
-    def beat(self) -> None:
-        """Show that this process is alive."""
-        self._member.beat()
+        self.beat = member.beat
+        self.show_kept = member.show_kept
+        self.show_free = member.show_free
+        self.leave = member.leave
 
     def watch(self) -> bool:
         """Check whether the member that this one watches has died. If so, wake all members and return True."""
@@ -100,20 +100,12 @@ class LocalMembership:
     def lent(self, grant: Grant) -> LentMessages:
         """Return the messages of a new grant that still run in members that had the queue before."""
         return LentMessages(
-            self._table.running, self._member.queue_slot(grant.queue), cast("QueueGrant", grant), self._lease_ms
+            self._table.lending, self._member.queue_slot(grant.queue), cast("QueueGrant", grant), self._lease_ms
         )
 
     def strained(self) -> Strained:
         """Return which of the :meth:`counted` members are busy, and which help them."""
         return self._table.roll.strained(self.group, self.topic, self._lease_ms)
-
-    def show_kept(self, *, busy: bool) -> None:
-        """Show that long calls keep all threads; ``busy`` if other members are to have the queues."""
-        self._member.show_kept(busy=busy)
-
-    def show_free(self) -> None:
-        """Show that a thread is free."""
-        self._member.show_free()
 
     def tell(self, seats: Iterable[Seat]) -> None:
         """Wake these members, so that they look at once."""
@@ -133,7 +125,3 @@ class LocalMembership:
         """Leave the allocation, but keep queues that were not released while they are renewed; return True."""
         self._member.retire()
         return True
-
-    def leave(self) -> None:
-        """End the membership. Queues must be released before."""
-        self._member.leave()

@@ -48,7 +48,7 @@ class Primary(Closing):
 
         Raises StoreBusy if another process serves replicas of the store, CannotListen, StoreFull.
         """
-        self._store.replicas.begin_sending()
+        self._store.log_sending.begin()
         self._socket = self._listen()
         self._acks.start()
         self._thread.start()
@@ -62,7 +62,7 @@ class Primary(Closing):
             family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
             return socket.create_server((self._host, self._port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            self._store.replicas.end_sending()
+            self._store.log_sending.end()
             where = f"{self._host}:{self._port}"
             raise CannotListen(f"cannot listen for replicas on {where}: {error.strerror or error}") from error
 
@@ -91,7 +91,7 @@ class Primary(Closing):
         for sender in self._senders:
             sender.close()
         self._senders.clear()
-        self._store.replicas.end_sending()
+        self._store.log_sending.end()
 
     def _accept(self) -> None:
         take_no_signals()

@@ -161,7 +161,13 @@ class AppTable(Mapping[str, Any]):
     @property
     def opened(self) -> Table:
         """The table of this process; the first access opens it. Raises as :class:`rmqclient.Table`."""
-        return self._table or self._open()
+        table = self._table
+        if table is None:
+            with self._opening:
+                table = self._table
+                if table is None:
+                    table = self._table = Table(self._tables.place, self.topic, value_type=self.value_type)
+        return table
 
     def close(self) -> None:
         """Close the table of this process; using it opens it again."""
@@ -180,12 +186,6 @@ class AppTable(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"AppTable({self.topic!r}, {self.value_type!r})"
-
-    def _open(self) -> Table:
-        with self._opening:
-            if self._table is None:
-                self._table = Table(self._tables.place, self.topic, value_type=self.value_type)
-            return self._table
 
 
 class _WorkerBackends(list[Backend]):

@@ -62,8 +62,6 @@ class Replicas:
         """Whether so many followers as sends wait for were caught up a moment ago."""
         return self._state.replica_lease > clock.boottime()
 
-    # --- senders --------------------------------------------------------------------------------------
-
     def admit(self) -> None:
         """Allow an append that its sender wants to be replicated. Raises ReadOnlyReplica, ReplicaUnavailable."""
         self.check_primary()
@@ -143,10 +141,17 @@ class Replicas:
         """
         return self._state.replicated_to or (known.waits_from if known.waits_from < end else 0)
 
-    # --- the process that sends the log ---------------------------------------------------------------
 
-    def begin_sending(self) -> None:
-        """Become the one process that sends the log, until :meth:`end_sending`.
+class LogSending:
+    """The role of the process that sends the log to followers, and what it says about them to the senders."""
+
+    def __init__(self, root: Path, state: SharedState, lock: LockFile) -> None:
+        self._root = root
+        self._state = state
+        self._lock = lock
+
+    def begin(self) -> None:
+        """Become the one process that sends the log, until :meth:`end`.
 
         Raises StoreBusy when another one does.
         """
@@ -157,7 +162,7 @@ class Replicas:
                 "start this server without --ha-listen"
             )
 
-    def end_sending(self) -> None:
+    def end(self) -> None:
         """Let another process send the log."""
         if self._lock.is_open:
             self._lock.unlock(SENDER_BYTE)

@@ -83,6 +83,34 @@ class Log:
     matched: dict[MessageQueue, range] = field(default_factory=dict)
     """For each queue, queue offsets whose records follow each other in the log, each with its right entry."""
 
+    def note(self, offset: int, step: Record | Blank | Quarantined | Tail | None, end: int, file_bytes: int) -> None:
+        """Note what stands from ``offset`` to ``end`` in a log with files of ``file_bytes``."""
+        match step:
+            case Record(message=message):
+                self.note_records(end, file_bytes)
+                if has_entry(message):
+                    number = message.queue_offset
+                    self.count(MessageQueue(message.topic, message.queue_id), range(number, number + 1))
+            case Blank():
+                self.blanks.append((offset, step.size))
+                self.end = end
+            case Quarantined():
+                self.damaged.append(step)
+                self.end = end
+            case Tail():
+                self.tail = step
+
+    def note_records(self, end: int, file_bytes: int) -> None:
+        """Note whole records up to ``end``."""
+        self.end = end
+        if end % file_bytes == 0:
+            self.full.append(end)
+
+    def count(self, queue: MessageQueue, numbers: range) -> None:
+        """Note that records have these queue offsets."""
+        seen = self.numbers.get(queue, numbers)
+        self.numbers[queue] = range(min(seen.start, numbers.start), max(seen.stop, numbers.stop))
+
 
 class StoreReader:
     """The files of one store, and how far they were filled when the reader was made. Use :func:`open_reader`.
@@ -143,14 +171,15 @@ class StoreReader:
             offset = max(offset, self._begin_now())
             walked = self._walk(offset, matcher)
             if walked > offset:
-                self._note_records(log, walked)
+                log.note_records(walked, self.log_files.file_bytes)
                 offset = walked
             else:
                 step = self._step(offset)
-                self._note(log, offset, step)
-                offset = self._behind(offset, step)
+                behind = self._behind(offset, step)
+                log.note(offset, step, log.end if behind is None else behind, self.log_files.file_bytes)
+                offset = behind
         for queue, numbers in matcher.numbers.items():
-            _count(log, queue, range(*numbers))
+            log.count(queue, range(*numbers))
         log.matched = {queue: range(*numbers) for queue, numbers in matcher.matched.items()}
         return log
 
@@ -170,27 +199,6 @@ class StoreReader:
                 return step.end
             case _:
                 return None
-
-    def _note_records(self, log: Log, end: int) -> None:
-        log.end = end
-        if end % self.log_files.file_bytes == 0:
-            log.full.append(end)
-
-    def _note(self, log: Log, offset: int, step: Record | Blank | Quarantined | Tail | None) -> None:
-        match step:
-            case Record(message=message):
-                self._note_records(log, offset + step.size)
-                if has_entry(message):
-                    number = message.queue_offset
-                    _count(log, MessageQueue(message.topic, message.queue_id), range(number, number + 1))
-            case Blank():
-                log.blanks.append((offset, step.size))
-                log.end = self.log_files.base_of(offset) + self.log_files.file_bytes
-            case Quarantined():
-                log.damaged.append(step)
-                log.end = step.end
-            case Tail():
-                log.tail = step
 
     def _walk(self, start: int, matcher: Matcher) -> int:
         """Walk over whole records of one file; return where they end, or where one stands that cannot be read."""
@@ -360,11 +368,6 @@ def _by_file(queue: ConsumeQueue, wanted: range) -> Iterator[tuple[int, range]]:
 
 
 # --- how a reader is made -------------------------------------------------------------------------
-
-
-def _count(log: Log, queue: MessageQueue, numbers: range) -> None:
-    seen = log.numbers.get(queue, numbers)
-    log.numbers[queue] = range(min(seen.start, numbers.start), max(seen.stop, numbers.stop))
 
 
 def _shared_state(root: Path) -> SharedState | None:

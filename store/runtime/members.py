@@ -33,6 +33,7 @@ from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.runtime.arrivals import Bell
 from rmqclient.store.runtime.client_id import check_client_id
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.lending import Lending
 from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.roll import Roll
 from rmqclient.store.runtime.rows import MemberInfo
@@ -71,6 +72,7 @@ class MemberTable:
         self.roll = Roll(self.slots, state.awake)
         """The members, as this consumer reads them."""
         self.running = RunningTable(root, state, self.slots, lock_timeout_ms)
+        self.lending = Lending(state, self.slots, lock_timeout_ms)
         """The messages that the handler threads of all members run."""
         self._wake_slot: int | None = None
 
@@ -241,14 +243,14 @@ class Member:
     def take(self, slot: GroupQueueSlot, lease_ms: int, *, lends: bool = False) -> int | None:
         """Become the owner of a queue; return the epoch of the grant, None when the queue is not free.
 
-        ``lends`` leaves the messages that run in other members to them: see :mod:`rmqclient.store.runtime.running`.
+        ``lends`` leaves the messages that run in other members to them: see :mod:`rmqclient.store.runtime.lending`.
         """
         with slot.locked(self.table.lock_timeout_ms):
             if not self._is_free(slot, lease_ms):
                 return None
             epoch = slot.load("epoch") + 1
             stays_fenced = slot.is_fenced_for(self.client_id)  # its client trusts a lock that it has of a dead owner
-            self.table.running.lend(slot, epoch, lease_ms, self._loser(slot), lends=lends)
+            self.table.lending.lend(slot, epoch, lease_ms, self._loser(slot), lends=lends)
             # In this order: a death after the first store leaves a queue that nobody owns, and no grant at all.
             slot.store("owner", 0)
             slot.store("epoch", epoch)

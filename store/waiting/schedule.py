@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from functools import partial
 from threading import Event
 
 from rmqclient.store import clock, layout
@@ -63,25 +62,21 @@ class Schedule:
         self._root = parts.root
         self._state = parts.state
         self._lock = parts.lock
-        self._topics = parts.topics
-        self._log_files = parts.log_files
-        self._consume_queues = parts.consume_queues
-        self._oldest = oldest
         self._make_appender = make_appender
         self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
         self._appender: Appender | None = None
-        self._passes = Passes(parts.state)
-        self.pumps = {level: self._pump(level) for level in DELAY_LEVELS}
-
-    def _pump(self, level: int) -> DuePump:
-        deliver = self._passes.watched(f"delivering delay level {level}", partial(self._deliver_due, level))
-        return DuePump(f"delay level {level}", deliver)
+        passes = Passes(parts.state)
+        self._levels = {level: _Level(level, parts, oldest, passes, self) for level in DELAY_LEVELS}
+        self.pumps = {
+            level: DuePump(f"delay level {level}", passes.watched(f"delivering delay level {level}", one.deliver_due))
+            for level, one in self._levels.items()
+        }
 
     def run(self, ended: Event) -> None:
         """Deliver what is due until ``ended`` is set and the clock rung; failures are logged and tried again."""
         with contextlib.suppress(StoreClosed):  # another thread has just closed the store
-            self._appending()
+            self.appending()
         while True:
             heard = clock.heard()
             if ended.is_set():
@@ -94,29 +89,18 @@ class Schedule:
 
     def has_due(self) -> bool:
         """Tell whether a message is due and not delivered."""
-        return any(self._ms_to_wait(level) == 0 for level in DELAY_LEVELS)
-
-    def _ms_to_wait(self, level: int) -> int | None:
-        """Return in how many ms the next message of a level is due; None if there is none."""
-        try:
-            start, end = self.next_offset(level), self._topics.max_offset(queue_of(level))
-        except UnknownTopic:
-            return None
-        if start >= end:
-            return None
-        entries = self._entries(level, start, end)
-        return max(0, self._ms_left(level, entries[0])) if entries else 0
+        return any(level.has_due() for level in self._levels.values())
 
     def next_offset(self, level: int) -> int:
         """Return the queue offset of the next message of a level to be delivered."""
-        return self._state.words.load(schedule_slot_at(level - 1))
+        return self._levels[level].next_offset()
 
     def persist(self) -> None:
         """Flush everything delivered, then write ``delayOffset.json``.
 
         Raises StoreFull, StoreBusy, StorePoisoned, NotFlushed.
         """
-        offsets = {level: self.next_offset(level) for level in DELAY_LEVELS}
+        offsets = {number: level.next_offset() for number, level in self._levels.items()}
         known = config_file.read_delay_offsets(self._root)
         moved = {level: offset for level, offset in offsets.items() if offset != known.get(level, 0)}
         if moved:
@@ -124,87 +108,121 @@ class Schedule:
             with self._lock.held(TOPIC_BYTE):
                 config_file.write_delay_offsets(self._root, moved)
 
-    def _deliver_due(self, level: int) -> int:
-        queue = queue_of(level)
-        try:
-            end = self._topics.max_offset(queue)
-        except UnknownTopic:
+    def appending(self) -> Appender:
+        """Return the appender of all levels; the first call makes it. Raises StoreClosed."""
+        if self._appender is None:
+            self._appender = self._make_appender()
+        return self._appender
+
+
+class _Level:
+    """The messages that wait in one delay level, a number from 1."""
+
+    def __init__(
+        self, level: int, parts: Parts, oldest: Callable[[MessageQueue], int], passes: Passes, schedule: Schedule
+    ) -> None:
+        self._level = level
+        self._queue = queue_of(level)
+        self._slot = schedule_slot_at(level - 1)
+        self._words = parts.state.words
+        self._topics = parts.topics
+        self._log_files = parts.log_files
+        self._consume_queues = parts.consume_queues
+        self._oldest = oldest
+        self._passes = passes
+        self._schedule = schedule
+
+    def next_offset(self) -> int:
+        """Return the queue offset of the next message to be delivered."""
+        return self._words.load(self._slot)
+
+    def has_due(self) -> bool:
+        """Tell whether the next message is due."""
+        found = self._next()
+        return found is not None and (not found[1] or self._ms_left(found[1][0]) <= 0)
+
+    def deliver_due(self) -> int:
+        """Deliver up to a slice of what is due; return in how many ms to look again."""
+        found = self._next()
+        if found is None:
             return LONGEST_SLEEP_MS
-        start = self.next_offset(level)
-        if start >= end:
-            return LONGEST_SLEEP_MS
-        entries = self._entries(level, start, end)
-        if not entries or (left := self._ms_left(level, entries[0])) <= 0:
-            return self._deliver_slice(level, start, entries)
+        start, entries = found
+        if not entries or (left := self._ms_left(entries[0])) <= 0:
+            return self._deliver_slice(start, entries)
         return left
 
-    def _entries(self, level: int, start: int, end: int) -> list[Entry]:
-        """Return the next entries of a level; an empty list if retention has removed them."""
-        queue = queue_of(level)
-        consume_queue = self._consume_queues[queue]
-        if start < self._topics.min_offset(queue):
+    def _next(self) -> tuple[int, list[Entry]] | None:
+        """Return the queue offset of the next message, and entries from it on; None if none waits.
+
+        There are no entries if retention has removed them.
+        """
+        try:
+            end = self._topics.max_offset(self._queue)
+        except UnknownTopic:
+            return None
+        start = self.next_offset()
+        return None if start >= end else (start, self._entries(start, end))
+
+    def _entries(self, start: int, end: int) -> list[Entry]:
+        consume_queue = self._consume_queues[self._queue]
+        if start < self._topics.min_offset(self._queue):
             return []
         first = consume_queue.first_entry_of(start)
         try:
             return consume_queue.entries(start, min(end, start + SLICE, first + consume_queue.entries_per_file))
         except FileNotFoundError:
-            if start < self._oldest(queue):
+            if start < self._oldest(self._queue):
                 return []
             path = consume_queue.files.path(first * layout.CONSUME_QUEUE_ENTRY.size)
             raise StoreCorrupt(path, 0, "the file is missing") from None
 
-    def _deliver_slice(self, level: int, start: int, entries: list[Entry]) -> int:
+    def _deliver_slice(self, start: int, entries: list[Entry]) -> int:
         if not entries:
-            low = max(self._topics.min_offset(queue_of(level)), self._oldest(queue_of(level)))
-            _log.warning("delay level %d: %d messages were removed before they were due", level, low - start)
-            self._step_over(level, start, low)
+            low = max(self._topics.min_offset(self._queue), self._oldest(self._queue))
+            _log.warning("delay level %d: %d messages were removed before they were due", self._level, low - start)
+            self._step_over(start, low)
         for number, entry in enumerate(entries, start):
-            left = self._ms_left(level, entry)
+            left = self._ms_left(entry)
             if left > 0:
                 return left
-            if not self._deliver(level, number, entry):
+            if not self._deliver(number, entry):
                 break
         return 0
 
-    def _deliver(self, level: int, number: int, entry: Entry) -> bool:
+    def _deliver(self, number: int, entry: Entry) -> bool:
         """Deliver one message. False if another process has delivered it."""
-        message = self._message(level, number, entry)
+        message = self._message(number, entry)
         target = None if message is None else real_queue(message)
         if message is not None and target is not None:
             try:
                 self._topics.make_lost(target)
-                slot = schedule_slot_at(level - 1)
-                return self._appending().deliver(message, target.topic, target.queue_id, slot) is not None
+                appender = self._schedule.appending()
+                return appender.deliver(message, target.topic, target.queue_id, self._slot) is not None
             except MessageRejected as error:
                 _log.error("%s", error)
-        where = f"message {number} of delay level {level}, at {entry.commit_log_offset} of the commit log"
+        where = f"message {number} of delay level {self._level}, at {entry.commit_log_offset} of the commit log"
         _log.error("%s cannot be delivered, and is stepped over", where)
-        return self._step_over(level, number, number + 1)
+        return self._step_over(number, number + 1)
 
-    def _ms_left(self, level: int, entry: Entry) -> int:
+    def _ms_left(self, entry: Entry) -> int:
         """Return how many ms a message still waits. Store times are in whole ms, so 1 ms more is never early."""
-        left = entry.tags_code + 1 - self.now_ms()
-        return left if left <= delay_ms(level) + _STEP_BELIEVED_MS else 0
+        left = entry.tags_code + 1 - self._schedule.now_ms()
+        return left if left <= delay_ms(self._level) + _STEP_BELIEVED_MS else 0
 
-    def _message(self, level: int, number: int, entry: Entry) -> ReceivedMessage | None:
+    def _message(self, number: int, entry: Entry) -> ReceivedMessage | None:
         try:
             message = commit_log.read(self._log_files, entry.commit_log_offset)
         except (StoreCorrupt, FileNotFoundError) as error:
             _log.error("%s", error)
             return None
         place = MessageQueue(message.topic, message.queue_id), message.queue_offset
-        return message if place == (queue_of(level), number) else None
+        return message if place == (self._queue, number) else None
 
-    def _step_over(self, level: int, start: int, end: int) -> bool:
-        is_ours = self._state.words.replace(schedule_slot_at(level - 1), start, end)
+    def _step_over(self, start: int, end: int) -> bool:
+        is_ours = self._words.replace(self._slot, start, end)
         if is_ours:
             self._passes.step_over(end - start)
         return is_ours
-
-    def _appending(self) -> Appender:
-        if self._appender is None:
-            self._appender = self._make_appender()
-        return self._appender
 
 
 def queue_of(level: int) -> MessageQueue:

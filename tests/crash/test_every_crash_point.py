@@ -110,7 +110,7 @@ def test_a_process_dies_there_and_the_store_is_whole_afterwards(
     # Then the store is whole
     abandon(store)
     with open_store(root, SMALL, housekeeping=False) as again:
-        again.replicas.configure(Replication())
+        again.log_sending.configure(Replication())
         appender_of(again).append(Message(TOPIC, b"after"))
     assert reference.check_store(root) == []
     assert stored_bodies(root)[-1] == b"after"

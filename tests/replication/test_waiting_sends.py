@@ -250,9 +250,9 @@ def test_a_store_refuses_also_when_it_is_opened_again_and_nobody_sends_its_log(
             producer.send(TOPIC, b"message")
 
         # What the store appends by itself is not refused, because it is in no sender's way
-        again.replicas.configure(Replication())
+        again.log_sending.configure(Replication())
         producer.send(TOPIC, b"later", delay_level=1)
-        again.replicas.configure(HASTY)
+        again.log_sending.configure(HASTY)
         count = again.topics.max_offset(again.topics.queues(TOPIC)[0])
         again.schedule.now_ms = after_every_delay
         until(lambda: again.topics.max_offset(again.topics.queues(TOPIC)[0]) > count, "the message is delivered")

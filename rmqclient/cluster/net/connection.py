@@ -146,7 +146,7 @@ class Connection:
         if not frame.is_response:
             self._on_request(self, frame)
         elif waited := self._waiting.pop(frame.opaque, None):
-            self._answer(waited, frame)
+            waited.answer(self.address, frame)
 
     def _lose(self, error: Exception) -> None:
         """End the connection because of an error of its wire."""
@@ -169,7 +169,7 @@ class Connection:
         self._dialing.cancel()
         for opaque in list(self._waiting):  # a waiting thread may pop its own request meanwhile
             if (waited := self._waiting.pop(opaque, None)) is not None:
-                self._answer(waited, again(why))
+                waited.answer(self.address, again(why))
 
     # --- deadlines, on the I/O thread or a waiting one --------------------------------------------
 
@@ -185,7 +185,8 @@ class Connection:
 
     def _time_out(self, waited: _Waiting) -> None:
         waiting_s = waited.deadline - waited.sent_at
-        self._answer(waited, RequestTimedOut(f"{self.address}: no answer to request {waited.name} in {waiting_s:g} s"))
+        late = RequestTimedOut(f"{self.address}: no answer to request {waited.name} in {waiting_s:g} s")
+        waited.answer(self.address, late)
         if self._wire.heard_at < waited.sent_at:
             self._io.run_soon(self._probe)
 
@@ -203,12 +204,6 @@ class Connection:
         if isinstance(answer, RequestTimedOut) and self._wire.heard_at < asked_at:
             self._end(ConnectionLost(f"{self.address}: silent for {time.monotonic() - self._wire.heard_at:.1f} s"))
 
-    def _answer(self, waited: _Waiting, answer: Frame | QueueError) -> None:
-        try:
-            waited.done(answer)
-        except Exception:  # noqa: BLE001 - it is logged
-            _log.exception("%s: the answer to request %s was not taken", self.address, waited.name)
-
 
 @dataclass(slots=True)
 class _Waiting:
@@ -223,6 +218,13 @@ class _Waiting:
     def name(self) -> str:
         """The name of the request's code, or its number."""
         return RequestCode(self.code).name if self.code in RequestCode._value2member_map_ else str(self.code)
+
+    def answer(self, address: str, answer: Frame | QueueError) -> None:
+        """Hand over what the peer at ``address`` answered, or why it did not; an error of the taker is logged."""
+        try:
+            self.done(answer)
+        except Exception:  # noqa: BLE001 - it is logged
+            _log.exception("%s: the answer to request %s was not taken", address, self.name)
 
 
 class _Answered:

@@ -15,14 +15,11 @@ from rmqclient.cluster.sending.delays import Delays
 from rmqclient.cluster.sending.delivery import Delivery, Send
 from rmqclient.cluster.sending.producer_groups import ProducerGroups
 from rmqclient.cluster.sending.queue_choice import QueueChoice
-from rmqclient.cluster.sending.send_requests import PREPARED, SendRequests, size_of
-from rmqclient.codecs import encoded
-from rmqclient.errors import BatchStoredInPart, BodyTooLarge, NotOnCluster, QueueError
+from rmqclient.cluster.sending.send_requests import PREPARED
+from rmqclient.cluster.sending.sends import Sends
+from rmqclient.errors import BatchStoredInPart, NotOnCluster, QueueError
 from rmqclient.message import Message, MessageQueue, ReceivedMessage, SendResult
-from rmqclient.names import check_sharding_key
-from rmqclient.remoting.codes import RequestCode
 from rmqclient.store.append.write_buffer import WriteBuffer
-from rmqclient.store.wire import encode_properties, new_message_id
 
 
 class ClusterSender:
@@ -33,10 +30,10 @@ class ClusterSender:
         choice = QueueChoice(client)
         self._url = client.url
         self._max_body_bytes = limits.max_body_bytes
-        self._singles = SendRequests(RequestCode.SEND_MESSAGE_V2, wire_group)
-        self._batches = SendRequests(RequestCode.SEND_BATCH_MESSAGE, wire_group)
         self._delivery = Delivery(client, choice)
         self._delays = Delays(client, choice)
+        self._sends = sends = Sends(self._url, wire_group, self._delays, limits)
+        self._extra, self._single, self.encoded = sends.added, sends.single, sends.encoded
         self._leave = groups.join(wire_group)
         self.check_usable = client.check_usable
 
@@ -77,7 +74,7 @@ class ClusterSender:
         parts = list(parts_of(ready, extras, self._max_body_bytes))  # check all before sending the first
         results: list[SendResult] = []
         for part in parts:
-            send = self._part(part, topic, sharding_key)
+            send = self._sends.part(part, topic, sharding_key)
             send.pinned = results[0].queue if results else None
             try:
                 results += self._delivery.send(send)
@@ -111,7 +108,9 @@ class ClusterSender:
         """Send a received message again, see :mod:`.copies`; to a queue without a broker name in turn."""
         target = copies.sent_to(queue.topic)
         wait = self._delays.of_retry(target, delay_level, due_ms)
-        request = copies.request_of(self._singles, self._url, message, queue.topic, properties, wait, reconsume_times)
+        request = copies.request_of(
+            self._sends.singles, self._url, message, queue.topic, properties, wait, reconsume_times
+        )
         pinned = queue if queue.broker_name else None
         return self._delivery.send(Send(request, (message.message_id,), target, pinned=pinned))[0]
 
@@ -141,55 +140,12 @@ class ClusterSender:
 
     def buffer(self, limit_bytes: int) -> WriteBuffer:
         """Return a buffer of ``limit_bytes`` at most, which sends batches."""
-        return WriteBuffer(_Buffered(self.append_batch, self._size_of), limit_bytes)
+        return WriteBuffer(_Buffered(self.append_batch, self._sends.size_of), limit_bytes)
 
     def close(self) -> None:
         """Wait for every :meth:`append_async`, and leave the group. Closing twice does nothing."""
         self._delivery.close()
         self._leave()
-
-    def encoded(self, message: Message) -> Message:
-        """Return a message with its encoded body. Raises MessageRejected, BodyTooLarge."""
-        message = encoded(message)
-        body = message.body
-        assert isinstance(body, bytes)
-        if len(body) > self._max_body_bytes:
-            raise BodyTooLarge(
-                f"the body has {len(body):,} bytes; a broker takes {self._max_body_bytes:,} (maxMessageSize): "
-                "store what is larger elsewhere, and send its name"
-            )
-        return message
-
-    def _extra(self, topic: str, sharding_key: str | None, delay_level: int = 0, due_ms: int = 0) -> dict[str, str]:
-        """Return the properties that the client adds to a message."""
-        extra = {"UNIQ_KEY": new_message_id()}
-        if sharding_key is not None:
-            check_sharding_key(sharding_key)
-            extra["__SHARDINGKEY"] = sharding_key
-        if self._url.namespace:
-            extra["INSTANCE_ID"] = self._url.namespace
-        if delay_level or due_ms:
-            extra |= self._delays.properties(topic, delay_level, due_ms)
-        return extra
-
-    def _single(self, message: Message, sharding_key: str | None, extra: dict[str, str], sys_flag: int = 0) -> Send:
-        """Return the send of one message. Raises MessageRejected, BodyTooLarge."""
-        message = self.encoded(message)
-        body = message.body
-        assert isinstance(body, bytes)
-        topic, properties = self._url.wrap(message.topic), encode_properties(message, extra)
-        request = self._singles.make(topic, body, properties, message.sys_flag | sys_flag, message.flag)
-        return Send(request, (extra["UNIQ_KEY"],), message.topic, sharding_key)
-
-    def _part(self, part: Part, topic: str, sharding_key: str | None) -> Send:
-        """Return the send of a part of a batch; a single message may be one that no batch takes."""
-        if not part.is_batch:
-            return self._single(part.messages[0], sharding_key, part.extras[0])
-        return Send(self._batches.make(self._url.wrap(topic), part.body), part.message_ids, topic, sharding_key)
-
-    def _size_of(self, message: Message, sharding_key: str | None) -> int:
-        """Return the bytes of a message in a request. Raises as a send of it."""
-        return size_of(self._single(message, sharding_key, self._extra(message.topic, sharding_key)).request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class BatchDelivery(ConcurrentDelivery):
     ) -> bool:
         taken = not batch or self._acknowledger.acknowledge_all(queue, batch, calls.running_slot)
         if undecoded:
-            self._send_back(calls, queue, undecoded)
+            self.send_back.failed_in(calls, queue, undecoded)
         return taken
 
     def _failed_with(
@@ -129,4 +129,4 @@ class BatchDelivery(ConcurrentDelivery):
         messages: list[ReceivedMessage],
         error: BaseException,
     ) -> Disposition:
-        return self._send_back(calls, queue, [*undecoded, *((message, error) for message in messages)])
+        return self.send_back.failed_in(calls, queue, [*undecoded, *((message, error) for message in messages)])

@@ -25,7 +25,6 @@ from rmqclient.delivery.runner import Disposition
 from rmqclient.delivery.suspects import is_suspect
 from rmqclient.delivery.turns import Relief
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import failures_in
 
 
 class ConcurrentDelivery(Delivery[ConcurrentQueue]):
@@ -133,16 +132,7 @@ class ConcurrentDelivery(Delivery[ConcurrentQueue]):
     def _failed(
         self, calls: Calls, queue: ConcurrentQueue, messages: list[ReceivedMessage], error: BaseException
     ) -> Disposition:
-        return self._send_back(calls, queue, [(message, error) for message in messages])
-
-    def _send_back(
-        self, calls: Calls, queue: ConcurrentQueue, errors: list[tuple[ReceivedMessage, BaseException]]
-    ) -> Disposition:
-        """Send back the messages of one call, each with its own error."""
-        calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
-        slot = calls.running_slot
-        calls.kept += [message for message, error in errors if not self.send_back.failed(queue, message, error, slot)]
-        return Disposition.SENT_BACK
+        return self.send_back.failed_in(calls, queue, [(message, error) for message in messages])
 
     def _account(self, calls: Calls, queue: ConcurrentQueue, batch: list[ReceivedMessage]) -> None:
         """Count a batch as over. Messages that failed and could not be stored stay in flight."""

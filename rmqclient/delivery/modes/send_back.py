@@ -14,13 +14,14 @@ from rmqclient.backend.group_protocols import RunningSlot
 from rmqclient.backend.lending import left_to
 from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
-from rmqclient.delivery.calls import Counters
+from rmqclient.delivery.calls import Calls, Counters
 from rmqclient.delivery.modes.concurrent_queue import ConcurrentQueue
+from rmqclient.delivery.runner import Disposition
 from rmqclient.failures.application_errors import is_a
 from rmqclient.failures.failure import DEATHS, Failure, history
 from rmqclient.failures.retry import Outcome, RetryPolicy
 from rmqclient.message import ReceivedMessage
-from rmqclient.steps.ends import Lost, StepsEnd
+from rmqclient.steps.ends import Lost, StepsEnd, failures_in
 from rmqclient.steps.steps import Steps
 from rmqclient.steps.steps_factory import StepsFactory
 from rmqclient.store import clock
@@ -72,6 +73,15 @@ class SendBack:
         self._acknowledger = acknowledger
         self._counters = counters
         self._steps_factory = steps_factory
+
+    def failed_in(
+        self, calls: Calls, queue: ConcurrentQueue, errors: list[tuple[ReceivedMessage, BaseException]]
+    ) -> Disposition:
+        """Send back the messages of one call, each with its own error; the call keeps those that cannot be stored."""
+        calls.running_slot.fail(sum(failures_in(error) for _, error in errors))
+        slot = calls.running_slot
+        calls.kept += [message for message, error in errors if not self.failed(queue, message, error, slot)]
+        return Disposition.SENT_BACK
 
     def failed(
         self,

@@ -46,7 +46,7 @@ class AckPublisher:
 
     def start(self) -> None:
         """Set what senders of all processes wait for, and start checking. Raises StoreFull."""
-        self._store.replicas.configure(self._settings)
+        self._store.log_sending.configure(self._settings)
         if self.is_needed:
             self._thread.start()
 
@@ -56,7 +56,7 @@ class AckPublisher:
         if self._thread.ident is not None:
             self._thread.join()
             with self._lock:
-                self._store.replicas.lose()
+                self._store.log_sending.lose()
 
     def look(self) -> None:
         """Publish the acknowledged end now. For any thread.
@@ -71,9 +71,9 @@ class AckPublisher:
             acked = acknowledged(self._connections(), self._settings)
             lease = self._lease(acked)
             if acked is None:
-                self._store.replicas.lose()
+                self._store.log_sending.lose()
                 return
-            self._store.replicas.say(acked, lease)
+            self._store.log_sending.say(acked, lease)
             if lease and self._store.state.is_missing:
                 self._complete(acked)
 
@@ -93,7 +93,7 @@ class AckPublisher:
         if acked < self._store.state.published_to:
             return
         try:
-            self._store.replicas.note_complete(acked)
+            self._store.log_sending.note_complete(acked)
         except QueueError as error:
             _log.warning("followers have caught up, but this could not be recorded yet: %s", error)
 

@@ -82,7 +82,7 @@ class Reclaiming:
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen; return host and port. Raises CannotListen, and StoreBusy if another process waits or serves."""
-        self._store.replicas.begin_sending()
+        self._store.log_sending.begin()
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._listening = socket.create_server((host, port), family=family)

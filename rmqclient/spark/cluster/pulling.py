@@ -6,15 +6,6 @@ Queue offsets are dense, so the range is cut into chunks, and several chunks are
 chunk each request begins where the last answer ended. Chunks are delivered in order. While an answer waits for earlier
 ones, its records stay in a buffer of the connection, and are copied only before that is reused.
 
-===============================  =====================================================================================
-answer                           meaning
-===============================  =====================================================================================
-SUCCESS                          records, up to ``nextBeginOffset``
-PULL_RETRY_IMMEDIATELY           no record up to ``nextBeginOffset``: none has a wanted tag, or they are gone
-PULL_NOT_FOUND                   the same, as for a hole in the queue; or the queue ends here
-PULL_OFFSET_MOVED                the queue begins behind the offset, or ends before it
-===============================  =====================================================================================
-
 No request waits at the broker for messages, and none commits an offset.
 """
 
@@ -25,17 +16,17 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from rmqclient.cluster.client.client import ClusterClient
 from rmqclient.cluster.net.direct import TURNS, DirectConnection
 from rmqclient.cluster.net.templates import template_of
 from rmqclient.errors import BrokerUnreachable, RequestTimedOut
 from rmqclient.filters.tag import EVERYTHING
-from rmqclient.remoting.codes import RequestCode, ResponseCode
-from rmqclient.remoting.errors import AnswerError, error_of
+from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
-from rmqclient.remoting.table import request, response_field, response_fields
+from rmqclient.remoting.table import request
+from rmqclient.spark.cluster.answers import Answer, answer_of, found
 from rmqclient.spark.cluster.clients import borrow, give_back
 from rmqclient.spark.cluster.patience import PATIENCE_S, pause_s
 from rmqclient.store import MessageQueue
@@ -49,18 +40,6 @@ _BUFFERED_BYTES: Final = 64 << 20
 """Bytes of buffered answers beyond which only the first chunk continues."""
 
 _WITH_SUBSCRIPTION: Final = 4  # PullSysFlag
-
-
-class Answer(NamedTuple):
-    """A broker's answer about the queue offsets from ``start`` to ``stop``, exclusive."""
-
-    start: int
-    stop: int
-    records: bytes | memoryview
-    lost: str
-    """The reason for which records of this range are lost; empty if no record is lost."""
-    following: int
-    """Offset of the broker's next record, at ``stop`` or above."""
 
 
 @dataclass(eq=False, slots=True)
@@ -144,7 +123,7 @@ class Pull:
                     self._ask()  # before handling answers, so that the broker has work meanwhile
                 yield from self._complete()
         finally:
-            self._hang_up()
+            self._hang_up(keep=not self._under_way)
 
     def _complete(self) -> Iterator[Answer]:
         """Yield the answers that have come, up to the first missing one."""
@@ -212,14 +191,14 @@ class Pull:
                 chunk.keep_answers()
         assert self._connection is not None
         try:
-            found, others = self._connection.receive()
+            quick, others = self._connection.receive()
         except QueueError as error:
             self._lose(error, [])
             return
         self._arrived.append([])
-        for opaque, following, records in found:
+        for opaque, following, records in quick:
             if (asked := self._under_way.pop(opaque, None)) is not None:
-                self._take_found(asked, following, records)
+                self._add(asked, found(asked.next, asked.stop, following, records))
         for frame, records in others:
             if (asked := self._under_way.pop(frame.opaque, None)) is not None:
                 self._take_other(asked, frame, records)
@@ -232,15 +211,8 @@ class Pull:
         time.sleep(max(0.0, timeout_s))
         return False
 
-    def _take_found(self, chunk: _Chunk, following: int, records: memoryview) -> None:
-        start = chunk.next
-        if following > start:
-            self._add(chunk, Answer(start, min(following, chunk.stop), records, "", following))
-        else:
-            self._add(chunk, Answer(start, chunk.stop, b"", f"the broker goes on at {following}", chunk.stop))
-
     def _take_other(self, chunk: _Chunk, frame: Frame, records: memoryview) -> None:
-        answer = self._answer(chunk, frame, records)
+        answer = answer_of(frame, records, chunk.next, chunk.stop, self._tags, self._queue.broker_name)
         if isinstance(answer, Answer):
             self._add(chunk, answer)
         else:
@@ -270,7 +242,7 @@ class Pull:
         """Give up the connection; retry these chunks, and requests under way, after a pause."""
         lost = [*self._under_way.values(), *chunks]
         self._under_way = {}
-        self._close()
+        self._hang_up(keep=False)
         for chunk in lost:
             self._try_again(chunk, error)
         if isinstance(error, BrokerUnreachable):
@@ -288,44 +260,12 @@ class Pull:
         chunk.failures += 1
         self._failed.append(chunk)
 
-    def _hang_up(self) -> None:
-        """Leave the connection to the next pull, unless a request is under way on it."""
-        if self._connection is not None and not self._under_way:
-            give_back(self._client.url, self._connection)
-            self._connection = None
-        self._close()
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _answer(self, chunk: _Chunk, frame: Frame, records: memoryview) -> Answer | AnswerError:
-        """Return the answer for the requested offsets, or its error."""
-        start = chunk.next
-        if frame.code not in _KNOWN:
-            return error_of(frame, self._queue.broker_name)
-        following = response_field(RequestCode.PULL_MESSAGE, frame, "nextBeginOffset")
-        if frame.code == ResponseCode.SUCCESS and following > start:
-            return Answer(start, min(following, chunk.stop), records, "", following)
-        fields = response_fields(RequestCode.PULL_MESSAGE, frame)
-        oldest, end = fields["minOffset"], fields["maxOffset"]
-        if oldest > start:
-            lost = f"removed: the oldest message is {oldest}"
-            return Answer(start, min(oldest, chunk.stop), b"", lost, oldest)
-        if end <= start or following <= start:
-            return Answer(start, chunk.stop, b"", f"the queue ends at {end}", chunk.stop)
-        is_selected = self._tags != EVERYTHING and frame.remark not in _GONE
-        lost = "" if is_selected else f"the broker has no record of it ({frame.remark})"
-        return Answer(start, min(following, chunk.stop), b"", lost, following)
-
-
-_KNOWN: Final = frozenset(
-    (
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    )
-)
-_GONE: Final = frozenset(("MESSAGE_WAS_REMOVING", "OFFSET_FOUND_NULL"))  # GetMessageStatus
+    def _hang_up(self, *, keep: bool) -> None:
+        """Give up the connection; with ``keep``, leave it to the next pull."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if keep:
+            give_back(self._client.url, connection)
+        else:
+            connection.close()

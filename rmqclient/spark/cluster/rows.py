@@ -15,7 +15,7 @@ from struct import Struct
 import pyarrow as pa
 
 from rmqclient.filters.tag import TagFilter
-from rmqclient.spark.cluster.pulling import Answer
+from rmqclient.spark.cluster.answers import Answer
 from rmqclient.spark.scan.record_batches import check_types, loss_in_words, record_batch
 from rmqclient.store import STOPPED, Collector, Columns, MessageQueue
 from rmqclient.store.log.record import reason

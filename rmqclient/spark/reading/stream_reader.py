@@ -17,25 +17,18 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
+from rmqclient.spark.reading.batch_limits import BatchLimits
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
@@ -45,7 +38,6 @@ from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.queue_json import from_json, store_of, to_json
 from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import ReadOptions
-from rmqclient.store import MessageQueue
 from rmqclient.store.errors import QueueError
 from rmqclient.store.threads.logs import Log
 
@@ -61,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._has_begun = False
         self._target: Offsets | None = None
-        self._last_batch_at = -math.inf  # as in Kafka's source, the first batch does not wait
+        self._limits = BatchLimits(options)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offsets at which a new query begins, the same at each call. Raises ValueError, DataLost."""
@@ -75,12 +67,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._present_ends()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that Spark passes on. :meth:`latestOffset` applies both limits and the least size."""
-        if self.options.max_offsets_per_trigger:
-            return ReadMaxRows(self.options.max_offsets_per_trigger)
-        if self.options.max_bytes_per_trigger:
-            return ReadMaxBytes(self.options.max_bytes_per_trigger)
-        return ReadMaxRows((1 << 63) - 1) if self.options.min_offsets_per_trigger else ReadAllAvailable()
+        """Return the limit that Spark passes on."""
+        return self._limits.for_spark()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the offsets at which the next micro-batch ends. Raises DataLost."""
@@ -93,11 +81,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             oldest = {queue: max(begin.get(queue, 0), known.start) for queue, known in there.items()}
             waiting = {queue: min(oldest.get(queue, end), end) for queue, end in latest.items()}
-            if self._is_to_wait(place, waiting, latest):
+            if self._target is None and self._limits.are_too_few(place, waiting, latest):
                 return start
-            latest = self._limited(place, waiting, latest)
+            latest = self._limits.apply(place, waiting, latest)
         if latest != begin:
-            self._last_batch_at = time.monotonic()
+            self._limits.note_batch()
         return to_json(latest, place.identity())
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -123,20 +111,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Copy the offsets that Spark has finished into the group ``commitGroup``."""
-        if self.options.commit_group is None:
+        group = self.options.commit_group
+        if group is None:
             return
-        with self._mirrored(), PullConsumer(self.options.path, group=self.options.commit_group) as consumer:
+        with _mirrored(group), PullConsumer(self.options.path, group=group) as consumer:
             for queue, offset in from_json(end).items():
-                with self._mirrored():
+                with _mirrored(group):
                     consumer.commit(queue, offset)
-
-    @contextmanager
-    def _mirrored(self) -> Iterator[None]:
-        """Log a failure to write an offset of the group: the query does not depend on it."""
-        try:
-            yield
-        except QueueError as error:
-            _log.warning("offsets of group %s not written: %s", self.options.commit_group, error)
 
     def _present_ends(self) -> Offsets:
         place = open_place(self.options)
@@ -191,40 +172,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return latest | behind
 
-    def _is_to_wait(self, place: Place, begin: Offsets, latest: Offsets) -> bool:
-        """Return whether there are too few messages for a micro-batch and the delay has not passed."""
-        least = self.options.min_offsets_per_trigger
-        waited_ms = (time.monotonic() - self._last_batch_at) * 1000
-        if least is None or self._target is not None or waited_ms >= self.options.max_trigger_delay_ms:
-            return False
-        ranges = offsets.between(begin, latest)
-        if offsets.count(ranges.values()) >= least:
-            return False
-        return sum(place.mean_messages(queue, wanted) * len(wanted) for queue, wanted in ranges.items()) < least
-
-    def _limited(self, place: Place, begin: Offsets, latest: Offsets) -> Offsets:
-        most = self.options.max_offsets_per_trigger
-        if most is not None:
-            latest = _limited_by(place.mean_messages, begin, offsets.limited(begin, latest, most), most)
-        if self.options.max_bytes_per_trigger is not None:
-            latest = _limited_by(place.mean_size, begin, latest, self.options.max_bytes_per_trigger)
-        return latest
-
 
 def _ends(there: Ranges) -> Offsets:
     return {queue: known.stop for queue, known in there.items()}
 
 
-def _limited_by(mean: Callable[[MessageQueue, range], float], begin: Offsets, latest: Offsets, most: int) -> Offsets:
-    """Return the offsets at which a batch of at most ``most`` ends, by taking fewer records until it fits.
-
-    ``mean`` is what a record in a range of a queue counts for, such as its bytes, from samples: this is an estimate. A
-    batch has at least one record.
-    """
-    while True:
-        ranges = offsets.between(begin, latest)
-        records = offsets.count(ranges.values())
-        taken = sum(mean(queue, wanted) * len(wanted) for queue, wanted in ranges.items())
-        if records <= 1 or taken <= most:
-            return latest
-        latest = offsets.limited(begin, latest, max(1, min(records - 1, int(records * most / taken))))
+@contextmanager
+def _mirrored(group: str) -> Iterator[None]:
+    """Log a failure to write an offset of the group: the query does not depend on it."""
+    try:
+        yield
+    except QueueError as error:
+        _log.warning("offsets of group %s not written: %s", group, error)

@@ -328,8 +328,8 @@ def test_a_dead_letter_that_is_stored_and_not_replicated_in_time_is_stored_once(
 ) -> None:
     # Given a replica that is in sync, and says nothing
     producer.send(Message("orders", b"1"))
-    store.replicas.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
-    store.replicas.say(store.state.published_to, boottime() + 60_000_000_000)
+    store.log_sending.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
+    store.log_sending.say(store.state.published_to, boottime() + 60_000_000_000)
     app, attempts = App(NOWHERE), list[int]()
 
     @app.handler("orders", group="g", retry=RetryPolicy(max_retries=0))

@@ -56,8 +56,8 @@ def stored(store: MessageStore, topic: str = "t") -> list[bytes]:
 
 def late_replicas(store: MessageStore) -> None:
     """Let sends wait for a replica that is in sync, and in vain."""
-    store.replicas.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
-    store.replicas.say(store.state.published_to, boottime() + 60_000_000_000)
+    store.log_sending.configure(Replication(Sync.MEMORY, OnLost.REFUSE, timeout_ms=100))
+    store.log_sending.say(store.state.published_to, boottime() + 60_000_000_000)
 
 
 def full_disk(store: MessageStore) -> None:

@@ -48,7 +48,7 @@ def test_senders_go_on_when_the_process_that_says_how_far_replicas_are_dies_befo
     order = Order(scenario="send_replicated", root=str(root), notes=str(root.with_name("notes")))
     assert nursery.run(order) == 0
     end = store.state.published_to
-    store.replicas.say(0, boottime() + 60 * 10**9)
+    store.log_sending.say(0, boottime() + 60 * 10**9)
     found: list[Copies] = []
     waiting = threading.Thread(target=lambda: found.append(store.replicas.copies(end)))
     waiting.start()

@@ -22,7 +22,7 @@ COMPRESSED_READING = "tests/client/sending/test_compressed_reading.py"
 FAULTS = [
     Fault(
         name="a call acknowledges a message that was taken back from it",
-        file="store/runtime/running.py",
+        file="store/runtime/lending.py",
         old="_word_of(slot, epoch), 0)\n",
         new="_word_of(slot, epoch), _word_of(slot, epoch))\n",
         tests=RUNNING,
@@ -30,7 +30,7 @@ FAULTS = [
     ),
     Fault(
         name="what a process lost without releasing it is left to its calls",
-        file="store/runtime/running.py",
+        file="store/runtime/lending.py",
         old='                and self._members.load(fields["member"] - 1, "wake_slot") != loser\n',
         new="",
         tests=RUNNING,

@@ -209,8 +209,8 @@ def test_a_store_that_another_process_appends_to_has_no_problems(tmp_path: Path)
         pass
     ends = set()
     with appending(root):
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < 1.5 or (len(ends) <= 3 and waited < 60):
             assert verify.verify(root) == []
             ends.add(open_reader(root).limit)
     assert len(ends) > 3, "the other process did not append"

@@ -274,7 +274,7 @@ def test_a_call_keeps_its_message_under_the_epoch_of_the_next_owner(store: Messa
     # When another one takes it
     other = table.join("g", "t", "other", "*")
     later = taken(store, other, slot)
-    lent = LentMessages(table.running, slot, later, 10_000)
+    lent = LentMessages(table.lending, slot, later, 10_000)
 
     # Then the message is left to the call, which alone can acknowledge it, and the others are not
     assert lent.look() == {0}
@@ -292,7 +292,7 @@ def test_a_message_that_was_taken_back_is_not_acknowledged_by_its_call(store: Me
     (first,) = grant.take(1, 100)
     running.begin(first)
     grant.release()
-    lent = LentMessages(table.running, slot, taken(store, table.join("g", "t", "other", "*"), slot), 10_000)
+    lent = LentMessages(table.lending, slot, taken(store, table.join("g", "t", "other", "*"), slot), 10_000)
     assert lent.look() == {0}
 
     # When the member has not been heard for longer than the lease
@@ -316,9 +316,9 @@ def test_the_owner_after_the_next_one_and_a_member_that_died_while_it_took_the_q
     grant.release()
     other = table.join("g", "t", "other", "*")
     taken(store, other, slot).release()
-    table.running.lend(slot, slot.load("epoch") + 1, 10_000, None, lends=True)  # and no more
+    table.lending.lend(slot, slot.load("epoch") + 1, 10_000, None, lends=True)  # and no more
     later = taken(store, other, slot)
-    assert LentMessages(table.running, slot, later, 10_000).look() == {0}
+    assert LentMessages(table.lending, slot, later, 10_000).look() == {0}
     assert grant.lent_to(running).give_back([0], dead_lettered=False)
     assert slot.load("retried") == 1
 
@@ -340,7 +340,7 @@ def test_an_owner_that_stands_still_loses_its_own_calls_and_none_of_a_process_wi
 
     # When a third one takes it, Then the first one keeps its message, and the second one does not
     last = taken(store, store.members().join("g", "t", "third", "*"), slot)
-    assert LentMessages(table.running, slot, last, 10_000).look() == {0}
+    assert LentMessages(table.lending, slot, last, 10_000).look() == {0}
     assert grant.lent_to(running).acknowledge(first)
     assert not later.lent_to(later_running).acknowledge(third)
 
@@ -357,7 +357,7 @@ def test_a_member_that_has_its_queue_again_does_not_take_back_what_its_thread_be
     epoch = member.take(slot, 10_000, lends=True)
     assert epoch is not None
     later = store.grants.grant(slot, epoch, TagSet(()))
-    lent = LentMessages(table.running, slot, later, 10_000)
+    lent = LentMessages(table.lending, slot, later, 10_000)
     assert lent.look() == {0}
 
     # When it ends, and begins one of the new grant, before anybody looks
@@ -370,7 +370,7 @@ def test_a_member_that_has_its_queue_again_does_not_take_back_what_its_thread_be
     # Then that one is left to it, too, when the queue goes on
     later.release()
     last = taken(store, table.join("g", "t", "other", "*"), slot)
-    assert LentMessages(table.running, slot, last, 10_000).look() == {1}
+    assert LentMessages(table.lending, slot, last, 10_000).look() == {1}
 
 
 @pytest.mark.guarantee("G126")
@@ -382,7 +382,7 @@ def test_an_owner_that_lost_the_queue_takes_nothing_back_that_the_next_one_left_
     running.begin(first)
     grant.release()
     other = store.members().join("g", "t", "other", "*")
-    lent = LentMessages(table.running, slot, taken(store, other, slot), 10_000)
+    lent = LentMessages(table.lending, slot, taken(store, other, slot), 10_000)
     slot.store("lease_until", 1)
     taken(store, store.members().join("g", "t", "third", "*"), slot)
     assert lent.look() == {0}
@@ -406,7 +406,7 @@ def test_what_a_member_lost_without_releasing_it_or_by_a_seek_is_not_lent(
         running.rest()
         grant.release()
     later = taken(store, table.join("g", "t", "other", "*"), slot)
-    assert LentMessages(table.running, slot, later, 10_000).look() == frozenset()
+    assert LentMessages(table.lending, slot, later, 10_000).look() == frozenset()
     assert not grant.lent_to(running).acknowledge(first)
 
 

@@ -45,11 +45,10 @@ import pyarrow.parquet as pq
 
 from rmqclient.errors import DataLost
 from rmqclient.spark.pipelines.output.directories import only_writer, sync_files, work_directory_of
+from rmqclient.spark.pipelines.output.pair import Pair
 from rmqclient.store.files.mapped_file import sync_directory, sync_file
 from rmqclient.store.settings.document import replace_file
 
-_IDENTITY = "_published.json"
-_MARK = ".published-"
 _KEPT_BATCHES = 100
 """Spark runs only the last batch again, and keeps the records of as many batches."""
 
@@ -103,17 +102,18 @@ class Published:
 
         self._table = table
         self._batches = self.work / "batches"
-        self._identity = ""
+        self._pair = Pair(target, self.work)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(only_writer(self.work, self.target))
             self._batches.mkdir(exist_ok=True)
-            self._check_identity()
-            if numbers := self._numbers():
+            numbers = self._numbers()
+            self._pair.open(is_new=not numbers)
+            if numbers:
                 self._finish(self._settled(numbers[-1]))
-            self._remove_leftovers()
+            shutil.rmtree(self.work / "staging", ignore_errors=True)  # of attempts that were killed
             self._open = stack.pop_all()
         return self
 
@@ -129,7 +129,7 @@ class Published:
         target or its work directory was moved away or replaced since this was opened: the batch is published when both
         are back.
         """
-        self._check_together()
+        self._pair.check()
         messages = self._messages_of(number)
         is_new = not self._path(number).exists()
         if is_new:
@@ -155,7 +155,7 @@ class Published:
 
     def _finish(self, batch: Batch) -> None:
         """Do the remaining steps for a batch that is settled. Raises DataLost if its target is away."""
-        self._check_together()
+        self._pair.check()
         parents = set()
         for file in batch.files:
             path = self.target / file.path
@@ -168,7 +168,7 @@ class Published:
         for parent in parents:
             sync_directory(parent)
         if self._table is not None:
-            self._table.add(batch.files, self._identity, batch.number)
+            self._table.add(batch.files, self._pair.identity, batch.number)
         shutil.rmtree(self.work / batch.staging, ignore_errors=True)
         self._path(batch.number - _KEPT_BATCHES).unlink(missing_ok=True)
 
@@ -203,56 +203,3 @@ class Published:
                     sync_file(each)
         for directory in (offsets, self.checkpoint, self.work, self.work.parent):
             sync_directory(directory)
-
-    # --- opening ----------------------------------------------------------------------------------
-
-    def _check_identity(self) -> None:
-        """Raise DataLost unless target and work directory belong together: messages could be lost or doubled."""
-        here = self.work / _IDENTITY
-        if not here.exists():
-            if any(self.target.rglob("*.parquet")):
-                raise DataLost(
-                    f"{self.target} has files, but {self.work}, which records their messages, is gone: bring it back, "
-                    "or begin with an empty directory"
-                )
-            replace_file(here, json.dumps({"id": uuid.uuid4().hex}).encode())
-        self._identity = self._identity_of_work() or ""
-        found = self._marks()
-        if not found and not self._numbers():
-            self._mark(self._identity)
-            found = [self._identity]
-        if found != [self._identity]:
-            raise DataLost(
-                f"{self.target} is not the directory that {self.work} was made for: bring that directory back, or "
-                f"remove {self.work} to begin again in an empty directory"
-            )
-
-    def _check_together(self) -> None:
-        """Raise DataLost if another directory stands at one of the two paths than when this was opened."""
-        if [self._identity_of_work()] != self._marks() or self._identity_of_work() != self._identity:
-            raise DataLost(
-                f"{self.target} or {self.work} was moved away or replaced while it was written to: bring it back, and "
-                "run again"
-            )
-
-    def _identity_of_work(self) -> str | None:
-        try:
-            return str(json.loads((self.work / _IDENTITY).read_bytes())["id"])
-        except FileNotFoundError:
-            return None
-
-    def _marks(self) -> list[str]:
-        """Return the identities in the target: one, or none in a new directory."""
-        old = self.target / _IDENTITY  # of older versions
-        if old.exists():
-            self._mark(json.loads(old.read_bytes())["id"])
-            old.unlink()
-        return [path.name.removeprefix(_MARK) for path in self.target.glob(f"{_MARK}*")]
-
-    def _mark(self, identity: str) -> None:
-        (self.target / f"{_MARK}{identity}").mkdir(exist_ok=True)
-        sync_directory(self.target)
-
-    def _remove_leftovers(self) -> None:
-        """Remove the staged files of attempts that were killed."""
-        shutil.rmtree(self.work / "staging", ignore_errors=True)

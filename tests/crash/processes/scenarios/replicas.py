@@ -33,12 +33,12 @@ def replicate(order: Order, note: Note) -> None:
 def send_replicated(order: Order, note: Note) -> None:
     """Send with a replica that has everything, then without one; note what each send said of it."""
     store = open_store(order.root, housekeeping=False)
-    store.replicas.configure(Replication(Sync.MEMORY, OnLost.DEGRADE, timeout_ms=30_000))
+    store.log_sending.configure(Replication(Sync.MEMORY, OnLost.DEGRADE, timeout_ms=30_000))
     appender = appender_of(store)
-    store.replicas.say(1 << 40, boottime() + 10**12)
+    store.log_sending.say(1 << 40, boottime() + 10**12)
     note(appender.append(Message(TOPIC, b"with")).replicated)
     order.arm()
-    store.replicas.say(0, 0)
+    store.log_sending.say(0, 0)
     for _ in range(order.rounds or 3):
         note(appender.append(Message(TOPIC, b"without")).replicated)
 
