@@ -1,8 +1,7 @@
 """Retention: which files are removed, and how, while other processes read and write.
 
-The decision is pure: :func:`due` says which commit log files go, from their ages, the hour and how full the disk is
-(DefaultMessageStore.CleanCommitLogService). The removal goes in steps. Two processes may take the same step at once,
-and a kill may leave it half done:
+:mod:`rmqclient.store.upkeep.retention_rules` says which commit log files go. The removal goes in steps. Two processes
+may take the same step at once, and a kill may leave it half done:
 
 ==============================  ==============================================================================
 step                            what a reader finds from then on
@@ -17,121 +16,36 @@ index files removed             the newest one stays; a query that has one open 
 The newest file stays, and so does every file that is not both published and durable to its end. A file with a record
 that a compact topic still needs (:mod:`rmqclient.store.upkeep.compaction`) stays, too: retention first asks for passes,
 and files that they do not reach wait.
-
-Clocks. A file is as old as the newest of its time of modification and the store times at its begin and behind its
-end. An implausible age is not believed: then one process must have watched the file for the whole reserved time, on a
-clock that does not step (docs/decisions/0007-a-clock-that-jumps-deletes-nothing.md).
 """
 
 from __future__ import annotations
 
-import datetime
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from rmqclient.store import clock, layout
-from rmqclient.store.config import RetentionConfig
+from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.file_lock import INDEX_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.log.index_file import IndexFiles
-from rmqclient.store.log.record import Record, decode
 from rmqclient.store.marks import Marks
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.disk import Disk
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.upkeep.compaction import Compaction
+from rmqclient.store.upkeep.retention_rules import Candidates, Clock
 
 _log = Log(__name__)
 
 FIRST_RUN_AFTER_MS = 60_000
-FILES_A_PASS = 10
-"""[deleteFileBatchMax]"""
 PAUSE_S = 0.1
 """Pause between two files, because removing a file keeps the disk busy. [deleteCommitLogFilesInterval]"""
-LONGEST_BELIEVED_MS = 30 * 86_400_000
-"""If a file is older than the reserved time by more than this, a clock jumped, or no process cleaned for long."""
 
-_HOUR_MS = 3_600_000
 _INDEX_LOCK_TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """A commit log file that may be removed."""
-
-    base: int
-    newest_ms: int
-    """Latest possible time of its last message, by the wall clock of that time."""
-    watched_ms: int = 0
-    """How long this process has known it to be finished, on a clock that does not step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What decides besides the files."""
-
-    now_ms: int
-    hour: int
-    """Of the local day."""
-    used_percent: float
-    """Of the file system."""
-    requested: bool = False
-    """A person asked for this pass: old files go at any hour, and the clock is believed."""
-    is_believed: bool = True
-    """False if, by the clock, the whole store had outlived its time when this process opened it."""
-
-
-def removable(bases: Sequence[int], file_bytes: int, published_to: int, durable_to: int) -> list[int]:
-    """Return all files but the newest that are published and durable to their end, oldest first."""
-    end = min(published_to, durable_to)
-    return [base for base in bases[:-1] if base + file_bytes <= end]
-
-
-def due(files: Iterable[LogFile], moment: Moment, config: RetentionConfig) -> list[int]:
-    """Return the first byte of each file to remove now, oldest first; ``files`` is read only as far as needed."""
-    is_nearly_full = moment.used_percent > config.disk_clean_forcibly_percent
-    at_once = config.clean_forcibly and is_nearly_full and not moment.requested
-    is_time = (
-        moment.requested or moment.hour in config.delete_hours or moment.used_percent > config.disk_max_used_percent
-    )
-    found: list[int] = []
-    if at_once or is_time:
-        for file in files:
-            if not (at_once or is_old(file, moment, config)):
-                break
-            found.append(file.base)
-            if len(found) == FILES_A_PASS:
-                break
-    return found
-
-
-def is_old(file: LogFile, moment: Moment, config: RetentionConfig) -> bool:
-    """Tell whether a file has certainly outlived the reserved time."""
-    reserved = config.file_reserved_hours * _HOUR_MS
-    age = moment.now_ms - file.newest_ms
-    if file.watched_ms >= reserved:
-        return True
-    if moment.requested:
-        return age >= reserved
-    return moment.is_believed and reserved <= age <= reserved + LONGEST_BELIEVED_MS
-
-
-class Clock:
-    """The wall clock, and one that does not step."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since the epoch, as far as the host knows."""
-        return clock.wall_ms()
-
-    def boottime_ms(self) -> int:
-        """Milliseconds that count the time of a suspended machine, and never step."""
-        return clock.elapsed_ns() // 1_000_000
 
 
 class Retention:
@@ -155,16 +69,12 @@ class Retention:
         self.index_files = index_files
         self._topics = parts.topics
         self._lock = parts.lock
-        self._disk = disk
         self._config = parts.config.retention
         self._compaction = compaction
         self._marks = marks
-        self._clock = clock or Clock()
+        self._candidates = Candidates(parts, disk, clock or Clock())
         self._pause = pause
         self._before_removal = before_removal
-        self._began = (self._clock.wall_ms(), self._clock.boottime_ms())
-        self._is_believed = self._newest_write_ms() >= self._began[0] - self._config.file_reserved_hours * _HOUR_MS
-        self._finished_since: dict[int, int] = {}
         self._cleaned_to = -1
 
     def run(self) -> None:
@@ -182,7 +92,7 @@ class Retention:
         config = self._config if reserved_hours is None else replace(self._config, file_reserved_hours=reserved_hours)
         removed: list[int] = []
         try:
-            for base in self._compacted(due(self._candidates(), self._moment(requested), config)):
+            for base in self._compacted(self._candidates.due(config, requested=requested)):
                 if removed:
                     self._pause(PAUSE_S)
                 self._remove_log_file(base)
@@ -199,54 +109,6 @@ class Retention:
         words = f"{files} of the log, from {removed[0]:,} on"
         self._marks.write("retention", "store", words, author=None if requested else "")
 
-    # --- deciding ---------------------------------------------------------------------------------
-
-    def _moment(self, requested: bool) -> Moment:
-        wall, (began_wall, began_boottime) = self._clock.wall_ms(), self._began
-        stepless = began_wall + self._clock.boottime_ms() - began_boottime
-        return Moment(
-            now_ms=min(wall, stepless),  # a clock set forward while this process runs makes no file older
-            hour=datetime.datetime.fromtimestamp(wall / 1000).astimezone().hour,
-            used_percent=self._disk.usage().used_percent,
-            requested=requested,
-            is_believed=self._is_believed,
-        )
-
-    def _candidates(self) -> Iterator[LogFile]:
-        files = self._log_files
-        bases = removable(files.bases(), files.file_bytes, self._state.published_to, self._durable_to())
-        now = self._clock.boottime_ms()
-        self._finished_since = {base: self._finished_since.get(base, now) for base in bases}
-        return (LogFile(base, self._newest_ms(base), now - since) for base, since in self._finished_since.items())
-
-    def _durable_to(self) -> int:
-        """Return how far records and their entries are on disk: lost entries are made again from records."""
-        _, low_water = checkpoint.read(self._log_files.directory.parent)
-        return min(self._state.flushed_to, low_water.dispatched_to if low_water else 0)
-
-    def _newest_ms(self, base: int) -> int:
-        """Return the latest possible time of the last message of a finished file."""
-        try:
-            modified = self._log_files.path(base).stat().st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            return 0  # removed by another process meanwhile
-        behind = base + self._log_files.file_bytes
-        return max(modified, self._store_timestamp(base), self._store_timestamp(behind))
-
-    def _store_timestamp(self, base: int) -> int:
-        try:
-            first = decode(self._log_files.mapping(base), 0, base)
-        except FileNotFoundError:
-            return 0
-        return first.message.store_timestamp if isinstance(first, Record) else 0
-
-    def _newest_write_ms(self) -> int:
-        bases = self._log_files.bases()
-        if not bases:
-            return self._began[0]
-        modified = self._log_files.path(bases[-1]).stat().st_mtime_ns // 1_000_000
-        return max(modified, self._state.last_store_timestamp)
-
     def _compacted(self, bases: list[int]) -> list[int]:
         """Return those of the files that no compact topic needs any more, after the passes that free them."""
         if not bases:
@@ -257,8 +119,6 @@ class Retention:
         if kept:
             _log.warning("%d commit log files from %d on wait for the compaction of a topic", len(kept), kept[0])
         return [base for base in bases if base not in kept]
-
-    # --- removing ---------------------------------------------------------------------------------
 
     def _finish_removal(self) -> None:
         """Remove the files that a process killed during a removal has left below the minimum."""

@@ -47,7 +47,7 @@ from rmqclient.store.log import query
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.upkeep.retention import Clock
+from rmqclient.store.upkeep.retention_rules import Clock
 
 LONGEST_KEY_BYTES = 255
 

@@ -23,7 +23,7 @@ from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.files.file_lock import GATE_BYTE, HOUSEKEEPER_BYTE, LockFile
 from rmqclient.store.observe.reading import Reading
-from rmqclient.store.upkeep import flush, housekeeper
+from rmqclient.store.upkeep import group_commit, housekeeper
 from tests.crash.processes.nursery import notes_of
 from tests.crash.processes.order import Order
 from tests.support.host.forking import ROOT
@@ -110,7 +110,7 @@ def test_a_flush_goes_on_in_seconds_while_the_housekeeper_is_stopped_in_the_mids
 def test_the_waits_for_a_housekeeper_that_is_stopped_in_a_flush_add_up_to_less_than_five_seconds() -> None:
     becomes_s = housekeeper._LEASE_NS / 1e9 + housekeeper._ATTEMPT_MS / 1e3
     assert becomes_s <= BECOMES_S
-    assert becomes_s + flush._LEADER_STANDS_AFTER_S < MOST_S
+    assert becomes_s + group_commit._LEADER_STANDS_AFTER_S < MOST_S
 
 
 @pytest.mark.crash

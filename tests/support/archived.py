@@ -65,13 +65,12 @@ def force(store: MessageStore, keep: int = 1) -> None:
     store.disk.usage = lambda: Usage(99.0, 0)  # type: ignore[method-assign]
     store.retention._pause = lambda _: None
     candidates = store.retention._candidates
+    files = candidates.files
     spared = set(store.log_files.bases()[-keep:])
-    store.retention._candidates = lambda: (  # type: ignore[method-assign]
-        file for file in candidates() if file.base not in spared
-    )
+    candidates.files = lambda: (file for file in files() if file.base not in spared)  # type: ignore[method-assign]
     while store.retention.clean():
         pass
-    store.retention._candidates = candidates  # type: ignore[method-assign]
+    candidates.files = files  # type: ignore[method-assign]
 
 
 def files_in(directory: Path) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from rmqclient.errors import MessageRejected, StoreBusy, StoreClosed
 from rmqclient.store import SCHEDULE_TOPIC, MessageStore, open_store
 from rmqclient.store.files.file_lock import ONCE_BYTES, ONCE_STRIPES
 from rmqclient.store.log.index_file import key_hashes
-from rmqclient.store.upkeep.retention import Clock
+from rmqclient.store.upkeep.retention_rules import Clock
 from rmqclient.store.waiting.once import Once
 from tests.client.conftest import wait_for
 from tests.crash.processes.order import Order

@@ -89,14 +89,14 @@ FAULTS = [
     ),
     Fault(
         name="a flush is recorded before it has happened",
-        file="store/upkeep/flush.py",
+        file="store/upkeep/group_commit.py",
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=FLUSH_FAILURE,
     ),
     Fault(
         name="each flush beside a leader that stands still waits for it anew",
-        file="store/upkeep/flush.py",
+        file="store/upkeep/group_commit.py",
         old="            self._leader = thread, self._state.flushed_to, since ",
         new="            self._leader = thread, self._state.flushed_to, time.monotonic() ",
         tests=STOPPED,
@@ -112,7 +112,7 @@ FAULTS = [
     ),
     Fault(
         name="a failed flush poisons nothing",
-        file="store/upkeep/flush.py",
+        file="store/upkeep/group_commit.py",
         old="        self._state.poisoned = error.errno or errno.EIO\n",
         new="",
         tests=FLUSH_FAILURE,
@@ -129,7 +129,7 @@ FAULTS = [
     ),
     Fault(
         name="the wall clock alone says how old a file is",
-        file="store/upkeep/retention.py",
+        file="store/upkeep/retention_rules.py",
         old="now_ms=min(wall, stepless),",
         new="now_ms=wall,",
         tests=RETENTION_RULES,
@@ -137,15 +137,15 @@ FAULTS = [
     ),
     Fault(
         name="a failed flush is tried again and believed",
-        file="store/upkeep/flush.py",
-        old="            self._sync(start, end)\n        except OSError as error:\n            self._poison(error)\n",
+        file="store/upkeep/group_commit.py",
+        old="            self._sync(start, end)\n        except OSError as error:\n            self.poison(error)\n",
         new="            self._sync(start, end)\n        except OSError:\n            self._sync(start, end)\n",
         tests=FLUSH_FAILURE,
         select="failed_flush or flush_fails",
     ),
     Fault(
         name="the name of a new file is not flushed",
-        file="store/upkeep/flush.py",
+        file="store/upkeep/group_commit.py",
         old="            sync_directory(self._log_files.directory)\n",
         new="",
         tests=FLUSH,
@@ -161,7 +161,7 @@ FAULTS = [
     ),
     Fault(
         name="a flush is believed before the disk has answered",
-        file="store/upkeep/flush.py",
+        file="store/upkeep/group_commit.py",
         old="        try:\n            self._sync(start, end)\n",
         new="        self._state.flushed_to = max(end, self._state.flushed_to)\n        try:\n            self._sync(start, end)\n",
         tests=IMAGES,

@@ -44,7 +44,7 @@ from rmqclient.store.crash_points import CrashPoint, arm
 from rmqclient.store.errors import StoreBusy
 from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.upkeep import retention
+from rmqclient.store.upkeep import retention_rules
 from tests.crash.campaign import is_quiet
 from tests.crash.processes.child_campaign import GROUP, TOPIC
 from tests.torture.kills.child_delays import body_of, now_ms, parts_of
@@ -269,7 +269,7 @@ def send_once(root: Path) -> None:
 
 def clean(root: Path, point: CrashPoint) -> None:
     """Stop while the oldest file of the log is removed, of so many that nobody needs it."""
-    retention.FILES_A_PASS = 1
+    retention_rules.FILES_A_PASS = 1
     with open_store(root, CONFIG, housekeeping=False) as store:
         store.disk.usage = lambda: Usage(86.0, 0)  # type: ignore[method-assign]
         stop_at(point, 0)

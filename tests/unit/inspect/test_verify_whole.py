@@ -207,7 +207,7 @@ def test_a_store_that_another_process_appends_to_has_no_problems(tmp_path: Path)
     root = tmp_path / "store"
     with open_store(root, SMALL, housekeeping=False):
         pass
-    ends = set()
+    ends: set[int] = set()
     with appending(root):
         began = time.monotonic()
         while (waited := time.monotonic() - began) < 1.5 or (len(ends) <= 3 and waited < 60):

@@ -8,7 +8,8 @@ from rmqclient.store import Message, MessageStore
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.message_store import MessageStore as Store
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.upkeep.retention import Clock, LogFile, Retention
+from rmqclient.store.upkeep.retention import Retention
+from rmqclient.store.upkeep.retention_rules import Clock, LogFile
 from tests.support.stores import SMALL, TOPIC, appender_of
 
 HOUR = 3_600_000

@@ -20,7 +20,7 @@ from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.inspect.verify import verify
 from rmqclient.store.marks import marks_of, user
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.upkeep.retention import FILES_A_PASS
+from rmqclient.store.upkeep.retention_rules import FILES_A_PASS
 from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, appender_of
 from tests.unit.upkeep.retained import A_FILE, BODY_BYTES, HOUR, Kept, fill, force

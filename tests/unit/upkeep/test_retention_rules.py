@@ -15,7 +15,7 @@ import pytest
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.settings.disk import Usage
-from rmqclient.store.upkeep.retention import LONGEST_BELIEVED_MS, Clock, LogFile, Moment, due, removable
+from rmqclient.store.upkeep.retention_rules import LONGEST_BELIEVED_MS, Clock, LogFile, Moment, due, removable
 from tests.support.stores import SMALL
 from tests.unit.upkeep.retained import DAY, HOUR, NOW, Kept, files, fill
 

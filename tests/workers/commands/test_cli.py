@@ -18,7 +18,7 @@ from rmqclient import App, Message, Producer, StoreConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
 from rmqclient.store.upkeep import retention
-from rmqclient.store.upkeep.retention import Clock
+from rmqclient.store.upkeep.retention_rules import Clock
 from rmqclient.workers.cli import rmq
 from rmqclient.workers.commands.group import picture, ranges
 from rmqclient.workers.console.parameters import duration, moment, name_and_value, start

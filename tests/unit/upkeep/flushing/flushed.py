@@ -14,7 +14,7 @@ from rmqclient import Producer
 from rmqclient.store import Durability, MessageStore, StoreConfig
 from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.settings import checkpoint
-from rmqclient.store.upkeep import flush
+from rmqclient.store.upkeep import group_commit
 from tests.support.stores import SMALL
 
 SYNC = replace(SMALL, durability=Durability.SYNC)
@@ -33,7 +33,7 @@ class Disk:
         self.entered = threading.Semaphore(0)
         self.may_leave: threading.Semaphore | None = None
         monkeypatch.setattr(FileQueue, "sync_file", lambda files, base: self._sync(files.path(base)))
-        monkeypatch.setattr(flush, "sync_directory", self._sync)
+        monkeypatch.setattr(group_commit, "sync_directory", self._sync)
 
     def _sync(self, path: Path) -> None:
         self.flushes.append(path.name)

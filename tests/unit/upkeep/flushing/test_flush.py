@@ -19,7 +19,7 @@ import pytest
 
 from rmqclient.store import Durability, Message, MessageStore, StoreConfig, clock, open_store
 from rmqclient.store.errors import StoreBusy
-from rmqclient.store.upkeep import flush
+from rmqclient.store.upkeep import flush, group_commit
 from rmqclient.store.upkeep.housekeeper import Housekeeper
 from rmqclient.store.upkeep.timetable import Every
 from tests.crash.processes.nursery import notes_of
@@ -126,7 +126,7 @@ def test_a_timed_flush_waits_for_enough_pages(store: MessageStore, disk: Disk) -
     assert not store.flusher.flush()
     producer.send(Message("t", b"body"))
     assert not store.flusher.flush(4)
-    while store.state.published_to < 4 * flush.PAGE_BYTES:
+    while store.state.published_to < 4 * group_commit.PAGE_BYTES:
         assert disk.flushes == []
         assert not store.flusher.flush(4)
         producer.send(Message("t", bytes(1_000)))
@@ -176,7 +176,7 @@ def test_each_task_of_the_housekeeper_has_its_interval(tmp_path: Path, monkeypat
     }
 
 
-TWO_PAGES = 2 * flush.PAGE_BYTES // 20
+TWO_PAGES = 2 * group_commit.PAGE_BYTES // 20
 """Entries that do not quite fill two pages."""
 
 
@@ -233,12 +233,12 @@ def test_a_small_durable_send_writes_the_next_pages_too_and_those_after_it_do_no
     # Given a sender that waits for the disk, then the file has zeros ahead until the log has passed them
     producer = producer_of(large, replace(large.config, durability=Durability.SYNC))
     result = producer.send(Message("t", b"body"))
-    zeroed_to = flush.PAGE_BYTES + flush.ZEROED_BYTES
+    zeroed_to = group_commit.PAGE_BYTES + group_commit.ZEROED_BYTES
     while result.commit_log_end <= zeroed_to:
         assert large.state.zeroed_to == zeroed_to
         assert written_bytes(large.log_files.path(0)) == zeroed_to
         result = producer.send(Message("t", bytes(2_000)))
-    assert large.state.zeroed_to == written_bytes(large.log_files.path(0)) > zeroed_to + flush.ZEROED_BYTES
+    assert large.state.zeroed_to == written_bytes(large.log_files.path(0)) > zeroed_to + group_commit.ZEROED_BYTES
     # And sends that nobody waits for make no more of them
     zeroed_to = large.state.zeroed_to
     while producer_of(large, large.config).send(Message("t", bytes(2_000))).commit_log_end <= zeroed_to:
@@ -251,7 +251,7 @@ def test_zeros_are_written_no_further_than_the_file(large: MessageStore) -> None
     producer = producer_of(large, replace(large.config, durability=Durability.SYNC))
     file_bytes = large.config.commit_log_file_bytes
     while (end := producer.send(Message("t", bytes(2_000))).commit_log_end) < file_bytes:
-        assert end <= large.state.zeroed_to or end > file_bytes - flush.PAGE_BYTES
+        assert end <= large.state.zeroed_to or end > file_bytes - group_commit.PAGE_BYTES
         assert large.state.zeroed_to <= file_bytes
     assert file_bytes < end <= large.state.zeroed_to
 
@@ -263,7 +263,7 @@ def test_durable_sends_touch_no_page_further_than_they_write(tmp_path: Path) -> 
         producer = producer_of(store, config)
         for _ in range(3):
             end = producer.send_batch([Message("t", bytes(100))] * 1_000)[-1].commit_log_end
-            pages = max(end, store.state.zeroed_to) // flush.PAGE_BYTES + 1
+            pages = max(end, store.state.zeroed_to) // group_commit.PAGE_BYTES + 1
             assert resident_pages(store.log_files.path(0)) <= pages
 
 
@@ -288,7 +288,7 @@ def resident_pages(path: Path) -> int:
     library.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
     library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     size = path.stat().st_size
-    pages = ctypes.create_string_buffer(size // flush.PAGE_BYTES)
+    pages = ctypes.create_string_buffer(size // group_commit.PAGE_BYTES)
     with path.open("rb") as file:
         address = library.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
     assert library.mincore(address, size, pages) == 0
