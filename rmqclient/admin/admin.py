@@ -36,7 +36,7 @@ from rmqclient.store.errors import (
 from rmqclient.store.observe.observation import GroupQueue
 from rmqclient.store.observe.summary import Group
 from rmqclient.store.settings.config_file import READABLE, WRITABLE
-from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+from rmqclient.store.waiting.transaction_log import GROUP as TRANSACTION_GROUP
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime.datetime
 """An end of a queue, a queue offset, or a time."""

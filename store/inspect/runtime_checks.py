@@ -14,7 +14,7 @@ from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import FILE_NAME, SharedState
 from rmqclient.store.waiting.timer_bits import QUEUE as TIMER_QUEUE
 from rmqclient.store.waiting.timer_bits import WORD, set_bits_to
-from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+from rmqclient.store.waiting.transaction_log import GROUP as TRANSACTION_GROUP
 
 TIMER_WORDS = (layout.TIMER_HEADER.at["done_to"], layout.TIMER_HEADER.at["clearing_to"])
 

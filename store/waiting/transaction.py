@@ -32,7 +32,7 @@ T3. Of the renewals of one transaction only the newest can be decided. A caller 
 A power cut, or a broker that was killed, can leave two states that a killed process of this library cannot: a committed
 message without its operation, because the log ends between them, and a progress that is too low, because
 ``consumerOffset.json`` is written every few seconds. The first decision or check after a new runtime file was built
-corrects both from the log: :meth:`Transactions._settle`.
+corrects both from the log: :mod:`rmqclient.store.waiting.transaction_settling`.
 
 **Checks.** A round asks about every undecided half message that is older than ``TransactionConfig.timeout_ms``, or than
 the time that the message itself names. The round renews the half message and wakes the producers, one of which finds it
@@ -44,54 +44,39 @@ The source is TransactionalMessageServiceImpl.check, putBackHalfMsgQueue and End
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
 
-from rmqclient.store import clock, layout
+from rmqclient.store import clock
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import MessageRejected, TransactionDecided
+from rmqclient.store.errors import MessageRejected
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, Appender, ReceivedMessage, SendResult
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
+from rmqclient.store.runtime.group_table import GroupTable
 from rmqclient.store.runtime.members import wake_members_of
 from rmqclient.store.runtime.passes import Passes
-from rmqclient.store.runtime.shared_state import queue_slot_at, schedule_slot_at
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.half_messages import (
     GIVEN_UP_QUEUE,
     HALF_QUEUE,
     OPERATION_QUEUE,
     Identity,
-    Operations,
-    Queues,
     checked_once_more,
     checks_of,
     decided_by,
     group_of,
     identity,
     immunity_ms,
-    is_commit_of,
     put_back,
 )
 from rmqclient.store.waiting.real_queue import real_queue
+from rmqclient.store.waiting.transaction_log import State, TransactionLog
+from rmqclient.store.waiting.transaction_settling import Settling
 
 _log = Log(__name__)
 
-GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets are the progress of the checks. [TransactionalMessageUtil.buildConsumerGroup]"""
-
-_ADVANCE_TO = layout.GROUP_QUEUE_SLOT.at["advance_to"]
-_COMMITTED = layout.GROUP_QUEUE_SLOT.at["committed_offset"]
-_MOST_MOVES = layout.ACK_WINDOW // 2
-"""A longer move would look like a damaged word (:func:`rmqclient.store.runtime.shared_state.has_sound_offsets`)."""
-_MOST_KEPT = 10_000
-"""With more operations in memory, the old ones are forgotten."""
-_SETTLED_AT = schedule_slot_at(layout.SCHEDULE_SLOTS - 1)
-"""A word that is 0 in a new runtime file: no delay level has this slot."""
 _LONGEST_ROUND_S = 60.0
 """[MAX_PROCESS_TIME_LIMIT]"""
 _HOUR_MS = 3_600_000
@@ -99,14 +84,6 @@ _HOUR_MS = 3_600_000
 
 _Fate = tuple[str, dict[str, str]]
 """Topic and properties with which a half message is passed on."""
-
-
-class _State(NamedTuple):
-    """The state of the log on which a decision is based."""
-
-    operations: int
-    progress: int
-    guards: dict[int, int]
 
 
 class Transactions:
@@ -123,17 +100,15 @@ class Transactions:
     ) -> None:
         self._state = parts.state
         self._topics = parts.topics
-        self._groups = groups
-        self._queues = Queues(parts.topics, parts.log_files, parts.consume_queues)
+        self._log = log = TransactionLog(parts, groups, oldest, make_appender, wait_until_flushed)
+        self._queues = log.queues
+        self._lock = log.lock
+        self._settle = Settling(log, parts.state).settle
+        self.finish = log.finish
         self._oldest = oldest
-        self._make_appender = make_appender
-        self._wait_until_flushed = wait_until_flushed
         self._config = parts.config
         self._passes = Passes(parts.state)
         self.now_ms = now_ms
-        self._appender: Appender | None = None
-        self._known: Operations | None = None
-        self._lock = threading.RLock()
 
     # --- deciding ---------------------------------------------------------------------------------
 
@@ -153,12 +128,12 @@ class Transactions:
             self._settle()
             self._topics.make_lost(queue)
             while True:
-                state = self._read_on()
-                current = self._undecided(half, state)
+                state = self._log.read_on()
+                current = self._log.newest(half, state)
                 topic = queue.topic if commit else None
-                result = self._appending().decide(current, topic, queue.queue_id, state.guards)
+                result = self._log.appending().decide(current, topic, queue.queue_id, state.guards)
                 if result is not None:
-                    self._operations().add(state.operations, (current.queue_offset,))
+                    self._log.operations().add(state.operations, (current.queue_offset,))
                     return result
 
     @property
@@ -172,11 +147,11 @@ class Transactions:
             if not self._queues.known(HALF_QUEUE):
                 return []
             self._settle()
-            state = self._read_on()
+            state = self._log.read_on()
             known = self._queues.known(HALF_QUEUE)
             numbers = range(max(start, state.progress, known.start), known.stop)
             halves = self._queues.messages(HALF_QUEUE, numbers)
-            return list(islice((half for half in halves if self._operations().of(half) is None), limit))
+            return list(islice((half for half in halves if self._log.operations().of(half) is None), limit))
 
     def given_up(self) -> list[ReceivedMessage]:
         """Return the half messages that were given up and not decided since, the oldest first."""
@@ -200,36 +175,6 @@ class Transactions:
                 found.setdefault(identity(half), []).append(half)
         return found
 
-    def _undecided(self, half: ReceivedMessage, state: _State) -> ReceivedMessage:
-        """Return the newest renewal of a half message. Raises TransactionDecided."""
-        if half.queue_offset >= state.progress:
-            if (number := self._operations().of(half)) is not None:
-                raise self._decided(half, number)
-            return half
-        wanted = identity(half)
-        later = range(half.queue_offset, self._queues.known(HALF_QUEUE).stop)
-        renewals = [found for found in self._queues.messages(HALF_QUEUE, later) if identity(found) == wanted]
-        operation = self._operation_behind(half, {each.queue_offset for each in (half, *renewals)}, state.operations)
-        if operation is not None:
-            raise self._decided(half, operation.queue_offset)
-        return renewals[-1] if renewals else half
-
-    def _operation_behind(self, half: ReceivedMessage, numbers: set[int], end: int) -> ReceivedMessage | None:
-        """Return the operation of one of these half messages, of which ``half`` is the oldest."""
-        operations = self._queues.messages(
-            OPERATION_QUEUE, self._queues.behind(OPERATION_QUEUE, half.commit_log_offset, end)
-        )
-        return next((each for each in operations if not numbers.isdisjoint(decided_by(each))), None)
-
-    def _decided(self, half: ReceivedMessage, number: int) -> TransactionDecided:
-        operation = self._queues.message(OPERATION_QUEUE, number)
-        queue = real_queue(half)
-        committed = operation is not None and queue is not None and self._queues.was_committed(queue, operation, half)
-        return TransactionDecided(
-            f"the transaction of message {half.message_id} was {'committed' if committed else 'rolled back'} already",
-            committed=committed,
-        )
-
     # --- checking ---------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -247,21 +192,21 @@ class Transactions:
                 pass
         finally:
             if renewed:
-                self._wake_producers()
+                wake_members_of(self._state, HALF_TOPIC)  # the producers look at what was renewed
         self.finish()
 
     def _pass_next(self, began_ms: int, end: int, renewed: list[int]) -> bool:
         """Deal with the half message at the progress. False if the round is over."""
         with self._lock:  # not for the whole round: senders of this process decide meanwhile
-            state = self._read_on()
+            state = self._log.read_on()
             if state.progress >= end:
                 return False
             half = self._queues.message(HALF_QUEUE, state.progress)
             if half is None:
                 _log.error("half message %d cannot be read: its transaction stays undecided", state.progress)
                 self._passes.step_over()
-            if half is None or self._operations().of(half) is not None:
-                self._move_to(state.progress + 1)
+            if half is None or self._log.operations().of(half) is not None:
+                self._log.move_to(state.progress + 1)
                 return True
             fate = self._fate(half, began_ms)
             if fate is None:
@@ -272,16 +217,16 @@ class Transactions:
                 self._give_up_as_it_is(half, error, state)
             return True
 
-    def _pass(self, half: ReceivedMessage, fate: _Fate, state: _State, renewed: list[int]) -> None:
+    def _pass(self, half: ReceivedMessage, fate: _Fate, state: State, renewed: list[int]) -> None:
         """Renew a half message or give it up, unless the state has moved on."""
-        if self._appending().pass_half(half, *fate, self._progress_at(), state.guards) is not None:
+        if self._log.appending().pass_half(half, *fate, self._log.progress_at(), state.guards) is not None:
             reach(CrashPoint.HALF_PASSED)
             renewed.append(half.queue_offset)
             if fate[0] == GIVEN_UP_TOPIC:
                 _log_given_up(half)
-            self._move_to(half.queue_offset + 1)
+            self._log.move_to(half.queue_offset + 1)
 
-    def _give_up_as_it_is(self, half: ReceivedMessage, error: MessageRejected, state: _State) -> None:
+    def _give_up_as_it_is(self, half: ReceivedMessage, error: MessageRejected, state: State) -> None:
         """Give up a half message that has no room for one check more, or step over one that fits nowhere."""
         _log.error("message %s cannot be checked: %s", half.message_id, error)
         try:
@@ -289,36 +234,7 @@ class Transactions:
         except MessageRejected:
             _log.error("half message %d is stepped over: its transaction stays undecided", half.queue_offset)
             self._passes.step_over()
-            self._move_to(half.queue_offset + 1)
-
-    def finish(self) -> None:
-        """Flush what the progress has passed, then let the group's committed offsets follow it.
-
-        A power cut must not take away the renewal of a half message that counts as passed. Raises StoreFull, StoreBusy,
-        StorePoisoned, NotFlushed.
-        """
-        if not self._queues.known(HALF_QUEUE):
-            return
-        with self._lock:
-            self._topics.make_lost(OPERATION_QUEUE)
-            halves, operations = self._slot(HALF_QUEUE), self._slot(OPERATION_QUEUE)
-            progress = halves.load("advance_to")
-            counting = self._operations().forget_below(progress)
-            if halves.committed_offset < progress or operations.committed_offset < counting:
-                self._wait_until_flushed(self._state.published_to)
-                for slot, offset in ((halves, progress), (operations, counting)):
-                    with slot.locked(self._config.lock_timeout_ms):
-                        self._state.raise_word(slot.at + _ADVANCE_TO, offset)
-                        self._state.raise_word(slot.at + _COMMITTED, offset)
-
-    def _move_to(self, half_offset: int) -> None:
-        """Raise the progress over half messages that are dealt with, staying close to what is on the disk."""
-        slot = self._slot(HALF_QUEUE)
-        while (progress := slot.load("advance_to")) < half_offset or progress - slot.committed_offset >= _MOST_MOVES:
-            if progress - slot.committed_offset >= _MOST_MOVES:
-                self.finish()
-            else:
-                self._state.raise_word(slot.at + _ADVANCE_TO, min(half_offset, slot.committed_offset + _MOST_MOVES))
+            self._log.move_to(half.queue_offset + 1)
 
     def _fate(self, half: ReceivedMessage, began_ms: int) -> _Fate | None:
         """Return the topic and the properties with which a half message is passed on; None to end the round."""
@@ -337,11 +253,11 @@ class Transactions:
         return HALF_TOPIC, checked_once_more(half)
 
     def _step_over_removed(self) -> None:
-        state = self._read_on()
+        state = self._log.read_on()
         low = self._oldest(HALF_QUEUE)
         if low <= state.progress:
             return
-        lost = [number for number in range(state.progress, low) if not self._operations().decides(number)]
+        lost = [number for number in range(state.progress, low) if not self._log.operations().decides(number)]
         if lost:
             _log.error(
                 "retention removed %d undecided half messages, %d to %d: they are neither committed nor rolled back",
@@ -350,95 +266,7 @@ class Transactions:
                 lost[-1],
             )
             self._passes.step_over(len(lost))
-        self._move_to(low)
-
-    def _wake_producers(self) -> None:
-        """Make the members of the half topic look at the half messages that were renewed."""
-        wake_members_of(self._state, HALF_TOPIC)
-
-    # --- what a power cut or a broker left --------------------------------------------------------
-
-    def _settle(self) -> None:
-        """Correct the progress and the operations from the log, once for each runtime file."""
-        if self._state.words.load(_SETTLED_AT):
-            return
-        state = self._read_on()
-        known = self._queues.known(HALF_QUEUE)
-        halves = list(self._queues.messages(HALF_QUEUE, range(max(state.progress, known.start), known.stop)))
-        self._move_to(self._passed(halves, state.progress))
-        while found := self._committed_without_operation(halves, self._read_on()):
-            for half in found:
-                self._append_operation(half)
-        reach(CrashPoint.TRANSACTIONS_SETTLED)
-        self._state.words.store(_SETTLED_AT, 1)
-
-    def _passed(self, halves: list[ReceivedMessage], progress: int) -> int:
-        """Return the offset behind the last half message that was renewed or given up."""
-        if not halves:
-            return progress
-        newest: dict[Identity, int] = {identity(half): half.queue_offset for half in halves}
-        copies = self._queues.behind(GIVEN_UP_QUEUE, halves[0].commit_log_offset)
-        given_up = {identity(copy) for copy in self._queues.messages(GIVEN_UP_QUEUE, copies)}
-        passed = [
-            half.queue_offset
-            for half in halves
-            if newest[identity(half)] > half.queue_offset or identity(half) in given_up
-        ]
-        return max(passed, default=progress - 1) + 1
-
-    def _committed_without_operation(self, halves: list[ReceivedMessage], state: _State) -> list[ReceivedMessage]:
-        by_queue: dict[MessageQueue, list[ReceivedMessage]] = {}
-        for half in halves:
-            queue = real_queue(half)
-            if half.queue_offset >= state.progress and queue is not None and self._operations().of(half) is None:
-                by_queue.setdefault(queue, []).append(half)
-        found = []
-        for queue, undecided in by_queue.items():
-            numbers = self._queues.behind(queue, undecided[0].commit_log_offset)
-            for message in self._queues.tagged(queue, numbers, {half.tags_code for half in undecided}):
-                found += [half for half in undecided if is_commit_of(message, half)]
-        return found
-
-    def _append_operation(self, half: ReceivedMessage) -> None:
-        reach(CrashPoint.OPERATION_FOUND)
-        state = self._read_on()
-        if self._operations().of(half) is None:
-            _log.warning("message %s was committed without its operation, which is written now", half.message_id)
-            self._appending().decide(half, None, 0, state.guards)
-
-    # --- the state of the log ---------------------------------------------------------------------
-
-    def _read_on(self) -> _State:
-        """Read the operations on; return the state of the log."""
-        for queue in (HALF_QUEUE, OPERATION_QUEUE):
-            self._topics.make_lost(queue)
-        operations_at = queue_slot_at(self._topics.slot(OPERATION_QUEUE)) + layout.QUEUE_SLOT.at["max_offset"]
-        progress_at = self._progress_at()
-        progress, operations = self._state.words.load(progress_at), self._state.words.load(operations_at)
-        self._operations().read_to(operations)
-        if len(self._operations()) > _MOST_KEPT:
-            self._operations().forget_below(progress)
-        return _State(operations, progress, {operations_at: operations, progress_at: progress})
-
-    def _operations(self) -> Operations:
-        if self._known is None:
-            slot = self._slot(OPERATION_QUEUE)
-            self._known = Operations(self._queues, max(slot.load("advance_to"), self._oldest(OPERATION_QUEUE)))
-        return self._known
-
-    def _slot(self, queue: MessageQueue) -> GroupQueueSlot:
-        number = self._topics.slot(queue)
-        return self._groups.find(GROUP, number) or self._groups.find_or_add(
-            GROUP, number, self._topics.min_offset(queue)
-        )
-
-    def _progress_at(self) -> int:
-        return self._slot(HALF_QUEUE).at + _ADVANCE_TO
-
-    def _appending(self) -> Appender:
-        if self._appender is None:
-            self._appender = self._make_appender()
-        return self._appender
+        self._log.move_to(low)
 
 
 def _log_given_up(half: ReceivedMessage) -> None:

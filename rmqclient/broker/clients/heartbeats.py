@@ -16,7 +16,7 @@ from rmqclient.remoting.codes import ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.store import java_hash
 from rmqclient.store.message_queue import is_name
-from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+from rmqclient.store.waiting.transaction_log import GROUP as TRANSACTION_GROUP
 
 MOST_BYTES = 1 << 20
 """Bytes of a heartbeat, at most: it is kept while its client is connected."""

@@ -17,7 +17,7 @@ from rmqclient.names import group_and_member
 from rmqclient.store import HALF_TOPIC, MessageStore, layout
 from rmqclient.store.message_queue import is_name
 from rmqclient.store.settings.config_file import TopicConfig
-from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+from rmqclient.store.waiting.transaction_log import GROUP as TRANSACTION_GROUP
 
 _CONFIG: Final = TopicConfig(read_queue_count=1, write_queue_count=1)
 _OWN: Final = frozenset({TRANSACTION_GROUP, "rmq_sys_timer"})

@@ -31,7 +31,7 @@ from rmqclient.local.backend import store_of
 from rmqclient.store import HALF_TOPIC, OPERATION_TOPIC, MessageQueue, MessageStore, open_store
 from rmqclient.store.config import TransactionConfig
 from rmqclient.store.observe.reading import Reading
-from rmqclient.store.waiting.transaction import GROUP as TRANSACTION_GROUP
+from rmqclient.store.waiting.transaction_log import GROUP as TRANSACTION_GROUP
 from tests.client.conftest import consuming, wait_for
 
 CONFIG = StoreConfig(

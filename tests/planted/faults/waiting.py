@@ -54,7 +54,7 @@ FAULTS = [
     ),
     Fault(
         name="a renewal is not looked for when an older half message is decided",
-        file="store/waiting/transaction.py",
+        file="store/waiting/transaction_log.py",
         old="        return renewals[-1] if renewals else half\n",
         new="        return half\n",
         tests=TRANSACTION,
@@ -70,7 +70,7 @@ FAULTS = [
     ),
     Fault(
         name="what the log says is not looked for in a new runtime file",
-        file="store/waiting/transaction.py",
+        file="store/waiting/transaction_settling.py",
         old="        if self._state.words.load(_SETTLED_AT):\n",
         new="        if self._state.words.load(_SETTLED_AT) or True:\n",
         tests=KILLED_TRANSACTION,
@@ -78,7 +78,7 @@ FAULTS = [
     ),
     Fault(
         name="the progress is written down before it is on the disk",
-        file="store/waiting/transaction.py",
+        file="store/waiting/transaction_log.py",
         old="                self._wait_until_flushed(self._state.published_to)\n",
         new="",
         tests=TRANSACTION,

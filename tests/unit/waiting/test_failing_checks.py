@@ -11,7 +11,7 @@ import pytest
 from rmqclient.store import Message, MessageStore, ReceivedMessage, layout, open_store
 from rmqclient.store.kernel._kernel import HALF_TOPIC, Appender, append_received
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, checks_of
-from rmqclient.store.waiting.transaction import GROUP
+from rmqclient.store.waiting.transaction_log import GROUP
 from tests.support.stores import QUEUE, SMALL, TOPIC, appender_of
 
 MINUTE_MS = 60_000

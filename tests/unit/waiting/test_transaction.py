@@ -20,7 +20,7 @@ from rmqclient.store.errors import MessageRejected, PropertiesTooLarge, Transact
 from rmqclient.store.kernel._kernel import GIVEN_UP_TOPIC, HALF_TOPIC, OPERATION_TOPIC, Appender
 from rmqclient.store.settings import config_file
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, OPERATION_QUEUE, checks_of, decided_by
-from rmqclient.store.waiting.transaction import GROUP
+from rmqclient.store.waiting.transaction_log import GROUP
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.oracle.views import power_cut_image
@@ -232,16 +232,16 @@ def test_of_many_who_decide_at_once_one_does(store: MessageStore, appender: Appe
 
 def meanwhile(store: MessageStore, does: Callable[[], object]) -> None:
     """Let something happen once between reading the state of the log and the append that goes by it."""
-    transactions = store.transactions
-    read_on = transactions._read_on
+    log = store.transactions._log
+    read_on = log.read_on
 
     def read_on_and_be_late() -> Any:
         state = read_on()
-        transactions._read_on = read_on  # type: ignore[method-assign]
+        log.read_on = read_on  # type: ignore[method-assign]
         does()
         return state
 
-    transactions._read_on = read_on_and_be_late  # type: ignore[method-assign]
+    log.read_on = read_on_and_be_late  # type: ignore[method-assign]
 
 
 @pytest.mark.guarantee("G31")
