@@ -33,8 +33,6 @@ second.
 
 from __future__ import annotations
 
-import contextlib
-import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from threading import Event
@@ -43,7 +41,6 @@ from typing import NamedTuple
 from rmqclient.store import clock, layout
 from rmqclient.store.errors import (
     MessageRejected,
-    TimerFull,
     UnknownTopic,
 )
 from rmqclient.store.kernel._kernel import (
@@ -53,9 +50,7 @@ from rmqclient.store.kernel._kernel import (
     SendResult,
     TimerHeap,
     cancel_timed,
-    decode,
     deliver_timed,
-    roll_timed,
 )
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
@@ -64,32 +59,23 @@ from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.waiting.due_pump import LONGEST_SLEEP_MS, SLICE, DuePump
 from rmqclient.store.waiting.real_queue import real_queue
-from rmqclient.store.waiting.timer_bits import QUEUE, Done, TimerBits, done_in
-from rmqclient.store.waiting.timer_restore import TimerSnapshot, read_snapshot, write_snapshot
+from rmqclient.store.waiting.timer_bits import QUEUE, TimerBits
+from rmqclient.store.waiting.timer_entries import TimerEntries, due_ms_of
+from rmqclient.store.waiting.timer_restore import TimerRecord
+from rmqclient.store.waiting.timer_rolling import Rolling
 
 _log = Log(__name__)
 
-_OFFSET = struct.Struct(">q")
-"""Of the record, the first field of an entry."""
 _RETRY_PREFIX = "%RETRY%"
 """Of the topic of a group's failed messages."""
 
 LANE = layout.ARRIVAL_LANES - 1
 """The arrival lane on which the delivering thread sleeps; consumers may share it."""
 
-_READ_AT_ONCE = 1 << 13
-"""Entries, a multiple of 64."""
 _ADVANCE_EVERY = 1 << 13
 """Messages."""
-_ROLLED_AT_ONCE = 1 << 13
-"""Queue offsets, done or not, that are looked at to make room."""
 _REAL = (b"REAL_TOPIC", b"REAL_QID")
-_DUE, _ENDS = b"TIMER_OUT_MS", b"TIMER_DEL_UNIQKEY"
-_MOST_DIGITS = 18
-"""Of a time in ms."""
 _MOST_TARGETS = 10_000
-_LOG_GROWN_BYTES = 256 << 20
-"""How much of the log is read again after a power cut, at most, if no wait ended meanwhile."""
 
 
 class Pending(NamedTuple):
@@ -118,22 +104,22 @@ class Timer:
         wait_until_flushed: Callable[[int], None],
         now_ms: Callable[[], int] = clock.wall_ms,
     ) -> None:
-        self._root = parts.root
-        self._lock = parts.lock
-        self._state = parts.state
         self._topics = parts.topics
-        self._log_files = parts.log_files
-        self._consume_queues = parts.consume_queues
-        self._oldest = oldest
+        self._state = parts.state
         self._make_appender = make_appender
         self._find = find
-        self._wait_until_flushed = wait_until_flushed
         self.now_ms = now_ms
-        self.bits = TimerBits(parts)
+        self.bits = bits = TimerBits(parts)
         self._passes = Passes(parts.state)
-        self._written: TimerSnapshot | None = None
         self._targets: dict[tuple[str, ...], MessageQueue] = {}
         self._bell = ArrivalBell(parts.state, parts.topics.slot, LANE)
+        self.wake = self._bell.ring
+        """Makes :meth:`run` look again, and see that it was ended."""
+        self._entries = TimerEntries(parts, bits, oldest)
+        self.message = self._entries.message
+        self._rolling = Rolling(parts, bits, self._entries, self._appending, self._deliver, wait_until_flushed)
+        self.roll_below = self._rolling.roll_below
+        self.persist = TimerRecord(parts, bits, wait_until_flushed).persist
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0
@@ -155,10 +141,6 @@ class Timer:
                 self._bell.wait(heard, clock.real_s_to(pause_ms))
         self._heap = TimerHeap()
 
-    def wake(self) -> None:
-        """Make :meth:`run` look again, and see that it was ended."""
-        self._bell.ring()
-
     def look(self) -> int:
         """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""
         try:
@@ -173,45 +155,24 @@ class Timer:
             self._since_advance = 0
             self.bits.advance()
         if end - self.bits.done_to > self.bits.ring // 8 * 7:
-            self._make_room()
-        if delivered == SLICE or self._has_come():
+            self._rolling.make_room()
+        if delivered == SLICE:
+            return 0
+        self._bell.arm(QUEUE)
+        if self._topics.max_offset(QUEUE) > self._filled_to:  # a message came before the bell was armed
             return 0
         due = self._heap.next_due
         self._state.timer_next_due = due or 0
         return LONGEST_SLEEP_MS if due is None else max(due - self.now_ms(), 0)
-
-    def _has_come(self) -> bool:
-        """Ask to be woken by the next message of the timer; tell whether it has already come."""
-        self._bell.arm(QUEUE)
-        return self._topics.max_offset(QUEUE) > self._filled_to
 
     def _fill(self, end: int) -> None:
         """Enter the due times of new messages."""
         self._filled_to = max(self._filled_to, self.bits.begin)
         self._enter_unclear()
         while self._filled_to < end:
-            self._unclear += self._fill_part(self._heap, self._filled_to, end)
-            self._filled_to = min(end, self._part_end(self._filled_to))
+            self._unclear += self._entries.fill(self._heap, self._filled_to, end)
+            self._filled_to = min(end, self._entries.part_end(self._filled_to))
             self._enter_unclear()
-
-    def _fill_part(self, heap: TimerHeap, start: int, end: int) -> list[int]:
-        stop = min(end, self._part_end(start))
-        if self.bits.are_done(start, stop):
-            return []
-        try:
-            entries = self._consume_queues[QUEUE].entry_bytes(start, stop)
-        except FileNotFoundError:
-            if start >= self._oldest(QUEUE):
-                _log.error("entries %d to %d of the timer are missing until the store is opened anew", start, stop)
-            return []
-        return heap.fill(entries, start, self._state.mapping, layout.TIMER_AT, self.bits.ring)
-
-    def _part_end(self, start: int) -> int:
-        """Return the end of a part of the entries that lies in one file and in one turn of the ring."""
-        first = self._consume_queues[QUEUE].first_entry_of(start)
-        file_end = first + self._consume_queues[QUEUE].entries_per_file
-        turn_end = start - start % self.bits.ring + self.bits.ring
-        return min(file_end, turn_end, start - start % _READ_AT_ONCE + _READ_AT_ONCE)
 
     def _enter_unclear(self) -> None:
         """Enter the messages whose entries do not say when they are due. What fails is tried again by the next look."""
@@ -225,7 +186,7 @@ class Timer:
         A broker makes such entries, and so does this library for a time in January 1970, which looks like a hash.
         """
         message = self.message(number)
-        due_ms = 0 if message is None else _due_ms_of(message)
+        due_ms = 0 if message is None else due_ms_of(message)
         if due_ms:
             self._heap.push(due_ms, number)
         else:
@@ -277,57 +238,6 @@ class Timer:
         self.bits.mark(number)
         self._since_advance += 1
 
-    # --- rolling ----------------------------------------------------------------------------------
-
-    def roll_below(self, commit_log_offset: int) -> None:
-        """Append again, durably, the messages that wait below a commit log offset: their file will be removed.
-
-        Raises what an append raises, and NotFlushed.
-        """
-        try:
-            known = range(self.bits.begin, self._topics.max_offset(QUEUE))
-        except UnknownTopic:
-            return
-        end = min(self._consume_queues[QUEUE].end_below(commit_log_offset), known.stop)
-        if self._roll(range(known.start, end)):
-            self._wait_until_flushed(self._state.published_to)
-
-    def _roll(self, numbers: range) -> int:
-        """Append again those of some messages that still wait; return how many."""
-        rolled = 0
-        for number in self._waiting(numbers):
-            message = self.message(number)
-            if message is not None and _due_ms_of(message):
-                self._roll_one(message)
-                rolled += 1
-        return rolled
-
-    def _roll_one(self, message: ReceivedMessage) -> None:
-        """Append a message again, to wait on; one that has no room for that is delivered at once, and not lost."""
-        try:
-            roll_timed(self._appending(), message)
-        except MessageRejected as error:
-            _log.error("message %d of the timer is delivered early: %s", message.queue_offset, error)
-            self._deliver(message.queue_offset)
-
-    def _waiting(self, numbers: range) -> Iterator[int]:
-        start = numbers.start
-        while start < numbers.stop:
-            stop = min(numbers.stop, self._part_end(start))
-            if not self.bits.are_done(start, stop):
-                yield from (number for number in range(start, stop) if not self.bits.is_done(number))
-            start = stop
-
-    def _make_room(self) -> None:
-        """Roll the oldest messages if few of them still wait, so that their bits can be used again."""
-        start = self.bits.begin
-        numbers = range(start, min(start + _ROLLED_AT_ONCE, self._topics.max_offset(QUEUE)))
-        waiting = sum(1 for _ in self._waiting(numbers))
-        if waiting <= len(numbers) // 4 * 3:  # rolling more of them would win little
-            with contextlib.suppress(TimerFull):  # then deliveries make room
-                self._roll(numbers)
-            self.bits.advance()
-
     # --- for everybody ----------------------------------------------------------------------------
 
     def pending(self) -> Iterator[Pending]:
@@ -338,12 +248,12 @@ class Timer:
         except UnknownTopic:
             return
         while start < end:
-            for number in self._fill_part(heap, start, end):
+            for number in self._entries.fill(heap, start, end):
                 message = self.message(number)
-                due_ms = 0 if message is None else _due_ms_of(message)
+                due_ms = 0 if message is None else due_ms_of(message)
                 if due_ms:
                     heap.push(due_ms, number)
-            start = self._part_end(start)
+            start = self._entries.part_end(start)
         while popped := heap.pop_due(2**63 - 1, SLICE):
             for due_ms, number in popped:
                 message = None if self.bits.is_done(number) else self.message(number)
@@ -367,7 +277,7 @@ class Timer:
         seen = -1
         while (message := self._find(message_id, TIMER_TOPIC)) is not None and message.queue_offset != seen:
             seen = message.queue_offset
-            if not _due_ms_of(message):
+            if not due_ms_of(message):
                 break  # the id of an operation
             waits_for = message.properties.get("REAL_TOPIC", "")
             if waits_for.startswith(_RETRY_PREFIX) or topic not in (None, waits_for):
@@ -381,56 +291,7 @@ class Timer:
         target = None if self.bits.is_done(message.queue_offset) else self._target_of(message)
         return None if target is None else deliver_timed(appender, message, target.topic, target.queue_id)
 
-    def message(self, number: int) -> ReceivedMessage | None:
-        """Return a message of the timer; None if it is damaged or was removed."""
-        try:
-            entries, first = self._consume_queues[QUEUE].file_of(number)
-            (offset,) = _OFFSET.unpack_from(entries, (number - first) * layout.CONSUME_QUEUE_ENTRY.size)
-            base = self._log_files.base_of(offset)
-            found = decode(self._log_files.mapping(base), offset - base, offset)
-        except FileNotFoundError:
-            return None
-        if not isinstance(found, ReceivedMessage):
-            return None
-        place = MessageQueue(found.topic, found.queue_id), found.queue_offset
-        return found if place == (QUEUE, number) else None
-
-    # --- for a power cut --------------------------------------------------------------------------
-
-    def persist(self) -> None:
-        """Flush the log, then write ``timer.done``.
-
-        Raises StoreFull, StorePoisoned, NotFlushed, StoreReplaced.
-        """
-        try:
-            end = self._topics.max_offset(QUEUE)
-        except UnknownTopic:
-            return
-        scan_from = self.bits.counted_to()
-        done = done_in(self._state, end)
-        if done is None or not self._is_news(scan_from, done):
-            return
-        flushed_to = self._state.published_to
-        self._wait_until_flushed(flushed_to)
-        self._lock.check_in_place()
-        self._written = TimerSnapshot(scan_from, flushed_to, done)
-        write_snapshot(self._root, self._written)
-
-    def _is_news(self, scan_from: int, done: Done) -> bool:
-        written = self._written = self._written or read_snapshot(self._root)
-        return written is None or written.done != done or scan_from - written.scan_from > _LOG_GROWN_BYTES
-
     def _appending(self) -> Appender:
         if self._appender is None:
             self._appender = self._make_appender()
         return self._appender
-
-
-def _due_ms_of(message: ReceivedMessage) -> int:
-    """Return when a message of the timer is due, 0 for an operation and for a message that does not say it."""
-    if message.tags_code > layout.MOST_TAGS_CODE:
-        return message.tags_code
-    found = message.some_properties((_DUE, _ENDS))
-    text = found.get(_DUE.decode(), "")
-    is_time = _ENDS.decode() not in found and text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
-    return int(text) if is_time else 0

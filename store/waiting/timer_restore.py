@@ -24,6 +24,7 @@ Then the bits of the messages from ``done_to`` up to ``end``, lowest first, in w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,11 +36,12 @@ from rmqclient.store.kernel._kernel import ReceivedMessage, crc32, decode, wait_
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import ConsumeQueues
 from rmqclient.store.log.record import Blank
+from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.queue_table import QueueTable
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.settings import document
 from rmqclient.store.threads.logs import Log
-from rmqclient.store.waiting.timer_bits import QUEUE, WORD, Done, done_in, put
+from rmqclient.store.waiting.timer_bits import QUEUE, WORD, Done, TimerBits, done_in, put
 
 _log = Log(__name__)
 
@@ -48,6 +50,8 @@ TIMER_DONE_FILE = Path("timer.done")
 _HEADER = layout.TIMER_SNAPSHOT
 _MAGIC = b"RMQTIMER"
 _CRC_AT = _HEADER.at["crc"]
+_LOG_GROWN_BYTES = 256 << 20
+"""How much of the log is read again after a power cut, at most, if no wait ended meanwhile."""
 
 
 class TimerSnapshot(NamedTuple):
@@ -78,6 +82,42 @@ def read_snapshot(root: Path) -> TimerSnapshot | None:
     if not is_whole or done.done_to % WORD or len(bits) != (done.end - done.done_to + WORD - 1) // WORD * 8:
         return None
     return TimerSnapshot(fields["scan_from"], fields["flushed_to"], done)
+
+
+class TimerRecord:
+    """Writes ``timer.done`` of one open store, if it says something new."""
+
+    def __init__(self, parts: Parts, bits: TimerBits, wait_until_flushed: Callable[[int], None]) -> None:
+        self._root = parts.root
+        self._lock = parts.lock
+        self._state = parts.state
+        self._topics = parts.topics
+        self._bits = bits
+        self._wait_until_flushed = wait_until_flushed
+        self._written: TimerSnapshot | None = None
+
+    def persist(self) -> None:
+        """Flush the log, then write ``timer.done``.
+
+        Raises StoreFull, StorePoisoned, NotFlushed, StoreReplaced.
+        """
+        try:
+            end = self._topics.max_offset(QUEUE)
+        except UnknownTopic:
+            return
+        scan_from = self._bits.counted_to()
+        done = done_in(self._state, end)
+        if done is None or not self._is_news(scan_from, done):
+            return
+        flushed_to = self._state.published_to
+        self._wait_until_flushed(flushed_to)
+        self._lock.check_in_place()
+        self._written = TimerSnapshot(scan_from, flushed_to, done)
+        write_snapshot(self._root, self._written)
+
+    def _is_news(self, scan_from: int, done: Done) -> bool:
+        written = self._written = self._written or read_snapshot(self._root)
+        return written is None or written.done != done or scan_from - written.scan_from > _LOG_GROWN_BYTES
 
 
 def done_of(leftover: SharedState, topics: QueueTable) -> Done | None:

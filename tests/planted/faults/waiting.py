@@ -126,7 +126,7 @@ FAULTS = [
     ),
     Fault(
         name="what is done in the timer is written down before it is on the disk",
-        file="store/waiting/timer.py",
+        file="store/waiting/timer_restore.py",
         old="        self._wait_until_flushed(flushed_to)\n",
         new="",
         tests=TIMER,
@@ -134,7 +134,7 @@ FAULTS = [
     ),
     Fault(
         name="a file is removed before what waits in it is on the disk elsewhere",
-        file="store/waiting/timer.py",
+        file="store/waiting/timer_rolling.py",
         old="            self._wait_until_flushed(self._state.published_to)\n",
         new="            pass\n",
         tests=TIMER,
