@@ -147,6 +147,7 @@ class FileQueue:
         self._prefix = f"{directory}/"
         self._scratch = scratch
         self._mappings = mappings
+        self.cold = mappings.cold
         self._grow = grow
         self._named: set[int] = set()  # files whose names this process has made durable
 
@@ -168,7 +169,7 @@ class FileQueue:
 
     def path(self, base: int) -> Path:
         """Return the path of the file that begins at ``base``."""
-        return Path(self._name(base))
+        return Path(self.name(base))
 
     def allocate(self, base: int) -> bool:
         """Make the file at ``base``; False if it exists. Raises StoreFull, StoreReplaced."""
@@ -193,81 +194,44 @@ class FileQueue:
 
         Raises FileNotFoundError, StoreCorrupt for a file of another size, LimitReached.
         """
-        return self._mappings.get(self._name(base), self.file_bytes, grows=self._grow)
+        return self._mappings.get(self.name(base), self.file_bytes, grows=self._grow)
 
     def read(self, base: int, position: int, count: int) -> bytes:
         """Return ``count`` bytes of the file at ``base`` by a cold read, fewer only at its end.
 
         Raises FileNotFoundError, and StoreCorrupt for a file of another size or a byte that cannot be read.
         """
-        return self._mappings.cold.read(self._name(base), self.file_bytes, position, count)
+        return self.cold.read(self.name(base), self.file_bytes, position, count)
 
     def read_into(self, base: int, position: int, buffer: memoryview) -> int:
         """Fill ``buffer`` from ``position`` of the file at ``base`` on, and return the number of bytes.
 
         For sequential readers: it reuses one buffer. Raises as :meth:`read`.
         """
-        return self._mappings.cold.read_into(self._name(base), self.file_bytes, position, buffer)
-
-    def is_cached(self, base: int, position: int, count: int) -> bool:
-        """Tell whether ``count`` bytes of the file at ``base`` can be read without waiting for the disk.
-
-        Where the kernel does not say: yes. Raises as :meth:`mapping`.
-        """
-        return self.mapping(base).is_cached(position, min(position + count, self.file_bytes))
-
-    def data_begin(self, base: int, position: int) -> int:
-        """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.
-
-        Raises as :meth:`read`.
-        """
-        return self._mappings.cold.data_begin(self._name(base), self.file_bytes, position)
-
-    def data_end(self, base: int) -> int:
-        """Return the position in the file at ``base`` from which nothing was ever written. Raises as :meth:`read`.
-
-        Bytes written there with nothing before them are ignored.
-        """
-        return self._mappings.cold.data_end(self._name(base), self.file_bytes, 0)
-
-    def set_parts(self, base: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (position, bytes) for those parts of bytes ``[start, stop)`` that are not all zero.
-
-        Cold reads find them and skip bytes that were never written. Raises as :meth:`read`.
-        """
-        name, size, cold = self._name(base), self.file_bytes, self._mappings.cold
-        buffer = memoryview(b"")
-        while start < stop and (start := cold.data_begin(name, size, start)) < stop:
-            end = min(cold.data_end(name, size, start), stop, start + _PART_BYTES)
-            if len(buffer) < end - start:
-                buffer = memoryview(bytearray(end - start))
-            part = buffer[: cold.read_into(name, size, start, buffer[: end - start])]
-            if not _ZEROS.startswith(part):
-                yield start, bytes(part)
-            start += len(part)
+        return self.cold.read_into(self.name(base), self.file_bytes, position, buffer)
 
     def zero(self, base: int, start: int, stop: int) -> int:
         """Zero the parts of bytes ``[start, stop)`` that are not zero; return how many bytes that were."""
         changed = 0
-        for position, part in self.set_parts(base, start, stop):
+        for position, part in written_parts(self, base, start, stop):
             memoryview(self.mapping(base))[position : position + len(part)] = bytes(len(part))
             changed += len(part)
         return changed
 
     def forget(self, base: int) -> None:
         """Drop the mapping of the file at ``base``, which is about to be moved or to change its size."""
-        self._mappings.drop(self._name(base))
+        self._mappings.drop(self.name(base))
 
     def remove(self, base: int) -> None:
         """Remove the file at ``base``, if it is there. Mappings in use stay valid. Raises StoreReplaced."""
         self._mappings.check_in_place()
-        self._mappings.drop(self._name(base))
+        self._mappings.drop(self.name(base))
         self._named.discard(base)
         self.path(base).unlink(missing_ok=True)
 
     def sync_file(self, base: int) -> None:
         """Make the file at ``base`` durable, and keep it open for its next flush. Raises as ``sync_file``."""
-        self._mappings.synced.sync(self._name(base))
+        self._mappings.synced.sync(self.name(base))
 
     def sync(self, start: int, end: int) -> None:
         """Make bytes ``[start, end)`` durable in those files that exist, and the names of the files.
@@ -283,5 +247,39 @@ class FileQueue:
             sync_directory(self.directory)
             self._named |= synced
 
-    def _name(self, base: int) -> str:
+    def name(self, base: int) -> str:
+        """Return the path of the file that begins at ``base``, as text."""
         return f"{self._prefix}{base:0{layout.FILE_NAME_DIGITS}d}"
+
+
+def written_begin(files: FileQueue, base: int, position: int) -> int:
+    """Return the position at or above ``position`` in the file at ``base`` before which nothing was ever written.
+
+    Raises as :meth:`FileQueue.read`.
+    """
+    return files.cold.data_begin(files.name(base), files.file_bytes, position)
+
+
+def written_end(files: FileQueue, base: int) -> int:
+    """Return the position in the file at ``base`` from which nothing was ever written.
+
+    Bytes written there with nothing before them are ignored. Raises as :meth:`FileQueue.read`.
+    """
+    return files.cold.data_end(files.name(base), files.file_bytes, 0)
+
+
+def written_parts(files: FileQueue, base: int, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (position, bytes) for those parts of bytes ``[start, stop)`` that are not all zero.
+
+    Cold reads find them and skip bytes that were never written. Raises as :meth:`FileQueue.read`.
+    """
+    name, size, cold = files.name(base), files.file_bytes, files.cold
+    buffer = memoryview(b"")
+    while start < stop and (start := cold.data_begin(name, size, start)) < stop:
+        end = min(cold.data_end(name, size, start), stop, start + _PART_BYTES)
+        if len(buffer) < end - start:
+            buffer = memoryview(bytearray(end - start))
+        part = buffer[: cold.read_into(name, size, start, buffer[: end - start])]
+        if not _ZEROS.startswith(part):
+            yield start, bytes(part)
+        start += len(part)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.files.file_queue import FileQueue, MappingCache, written_parts
 from rmqclient.store.kernel._kernel import Matcher
 from rmqclient.store.layout import FOUND
 from rmqclient.store.log import commit_log
@@ -287,7 +287,7 @@ def set_bytes(files: FileQueue, start: int) -> tuple[int, int] | None:
         if base + files.file_bytes <= start:
             continue
         with suppress(FileNotFoundError, StoreCorrupt):  # `damaged_files` reports it
-            for at, part in files.set_parts(base, max(0, start - base), files.file_bytes):
+            for at, part in written_parts(files, base, max(0, start - base), files.file_bytes):
                 last = base + at + len(part.rstrip(b"\0")) - 1
                 first = first if first >= 0 else base + at + len(part) - len(part.lstrip(b"\0"))
     return (first, last) if last >= 0 else None
@@ -306,7 +306,7 @@ def damaged_files(files: FileQueue, start: int) -> Iterator[StoreCorrupt]:
     for base in files.bases():
         if base >= start:
             try:
-                for _ in files.set_parts(base, 0, files.file_bytes):
+                for _ in written_parts(files, base, 0, files.file_bytes):
                     pass
             except FileNotFoundError:
                 continue  # removed meanwhile
@@ -349,7 +349,7 @@ def entries_below(queue: ConsumeQueue, begin: int, end: int) -> range:
 def _stop_below(queue: ConsumeQueue, end: int) -> int:
     for base in reversed(queue.files.bases()):
         with suppress(FileNotFoundError, StoreCorrupt):
-            *_, (at, part) = [(0, b""), *queue.files.set_parts(base, 0, queue.files.file_bytes)]
+            *_, (at, part) = [(0, b""), *written_parts(queue.files, base, 0, queue.files.file_bytes)]
             first, written = base // _ENTRY.size, at + len(part.rstrip(b"\0"))
             for number in reversed(range(first, first - -written // _ENTRY.size)):
                 entry = queue.entry(number)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from rmqclient.store import layout
 from rmqclient.store.errors import StoreCorrupt
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_queue import FileQueue, written_begin
 from rmqclient.store.log.record import Blank, Corrupt, End, Outcome, ReceivedMessage, Record, Torn, decode
 
 DIRECTORY = "commitlog"
@@ -142,7 +142,7 @@ def _magic_codes(files: FileQueue, start: int, end: int) -> Iterator[int]:
         base = files.base_of(start)
         position = start - base
         try:
-            written = base + files.data_begin(base, position) - _ZEROS_OF_A_SIZE
+            written = base + written_begin(files, base, position) - _ZEROS_OF_A_SIZE
             if written > start:
                 start, before = written, b""
                 continue

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.store import layout
-from rmqclient.store.files.file_queue import FileQueue, MappingCache
+from rmqclient.store.files.file_queue import FileQueue, MappingCache, written_end
 from rmqclient.store.kernel._kernel import Mapping
 from rmqclient.store.message_queue import MessageQueue, is_name
 
@@ -122,7 +122,7 @@ class ConsumeQueue:
         bases = self.files.bases()
         for base in reversed(bases):
             first = base // ENTRY.size
-            stop = first - -self.files.data_end(base) // ENTRY.size
+            stop = first - -written_end(self.files, base) // ENTRY.size
             end = self._search(
                 first, stop, lambda entry: entry.size > 0 and entry.commit_log_offset < commit_log_offset
             )

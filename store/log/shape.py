@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rmqclient.store import layout
 from rmqclient.store.errors import NO_ROOM, ConfigMismatch, StoreFull, StoreUnusable
-from rmqclient.store.files.file_queue import FileQueue
+from rmqclient.store.files.file_queue import FileQueue, written_parts
 from rmqclient.store.files.mapped_file import make_directory, sync_directory
 from rmqclient.store.files.sharing import open_for_owner
 from rmqclient.store.log import commit_log, consume_queue
@@ -155,7 +155,7 @@ def begins_with_record(files: FileQueue, base: int) -> bool:
 
 def is_empty(files: FileQueue, base: int, position: int = 0) -> bool:
     """Return whether a file holds only zeros from ``position`` on."""
-    return not any(files.set_parts(base, position, files.file_bytes))
+    return not any(written_parts(files, base, position, files.file_bytes))
 
 
 def is_whole(queue: MessageQueue, entries: ConsumeQueue, log_files: FileQueue) -> bool:

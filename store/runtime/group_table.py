@@ -324,11 +324,6 @@ class GroupTable:
         self._read_on()
         return iter([slot for slot in self._slots if slot is not None and not slot.is_forgotten])
 
-    def numbered(self, number: int) -> GroupQueueSlot | None:
-        """Return a slot by its number, forgotten or not; None if no group has it."""
-        self._read_on()
-        return self._slots[number] if number < len(self._slots) else None
-
     def find(self, group: str, queue_slot: int) -> GroupQueueSlot | None:
         """Return the slot of a group for a queue, None when the group never had the queue, or was forgotten."""
         found = self._by_key.get((group, queue_slot))
@@ -393,9 +388,9 @@ class GroupTable:
         forgotten = self._forgotten(wanted - new, group)
         queues = iter(committed_offsets.items())
         for number in range(count, count + new):
-            self._fill(number, group, *next(queues))
+            _fill(self._state, number, group, *next(queues))
             reach(CrashPoint.GROUP_SLOT_FILLED)
-        given = [self._reuse(number, group, *next(queues)) for number in forgotten]
+        given = [_reused(self._state, self._lock_timeout_ms, number, group, *next(queues)) for number in forgotten]
         self._state.group_queue_count = count + new
         for slot in given:
             slot.store("paused", 0)
@@ -423,31 +418,6 @@ class GroupTable:
                 "`rmq group rm` frees those of a group that nobody needs"
             )
         return found[:count]
-
-    def _reuse(self, number: int, group: str, queue_slot: int, committed_offset: int) -> GroupQueueSlot:
-        """Return a forgotten slot that is that of the group, but for the word that says so."""
-        slot = GroupQueueSlot(self._state, number)
-        with self._state.locked(slot.mutex, self._lock_timeout_ms):
-            slot.begin_generation()
-            slot.identify(group, queue_slot)
-            slot.restore(committed_offset, 0, 0, paused=layout.FORGOTTEN)
-        self._forget_running(number)
-        reach(CrashPoint.GROUP_SLOT_FILLED)
-        return slot
-
-    def _forget_running(self, number: int) -> None:
-        """Let what ran in handlers of the former group mean nothing for the messages of the next one."""
-        at, words = layout.RUNNING_SLOT.at, self._state.words
-        for running in range(self._state.running_count):
-            if words.load32(running_slot_at(running) + at["group_queue"]) == number:
-                words.store(running_slot_at(running) + at["attempt"], 0)
-                words.store(running_slot_at(running) + at["grant"], 0)
-
-    def _fill(self, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
-        slot = GroupQueueSlot(self._state, number)
-        slot.identify(group, queue_slot)
-        slot.mutex.initialise()
-        slot.restore(committed_offset, 0, 0)
 
     def _read_on(self) -> None:
         """Read the slots that are new; once the table was full, also those that other groups may have got."""
@@ -483,3 +453,33 @@ class GroupTable:
         self._by_key[key] = slot
         self.changes += 1
         return slot
+
+
+def _reused(
+    state: SharedState, lock_timeout_ms: int, number: int, group: str, queue_slot: int, committed_offset: int
+) -> GroupQueueSlot:
+    """Return a forgotten slot that is that of the group, but for the word that says so."""
+    slot = GroupQueueSlot(state, number)
+    with state.locked(slot.mutex, lock_timeout_ms):
+        slot.begin_generation()
+        slot.identify(group, queue_slot)
+        slot.restore(committed_offset, 0, 0, paused=layout.FORGOTTEN)
+    _forget_running(state, number)
+    reach(CrashPoint.GROUP_SLOT_FILLED)
+    return slot
+
+
+def _forget_running(state: SharedState, number: int) -> None:
+    """Let what ran in handlers of the former group mean nothing for the messages of the next one."""
+    at, words = layout.RUNNING_SLOT.at, state.words
+    for running in range(state.running_count):
+        if words.load32(running_slot_at(running) + at["group_queue"]) == number:
+            words.store(running_slot_at(running) + at["attempt"], 0)
+            words.store(running_slot_at(running) + at["grant"], 0)
+
+
+def _fill(state: SharedState, number: int, group: str, queue_slot: int, committed_offset: int) -> None:
+    slot = GroupQueueSlot(state, number)
+    slot.identify(group, queue_slot)
+    slot.mutex.initialise()
+    slot.restore(committed_offset, 0, 0)

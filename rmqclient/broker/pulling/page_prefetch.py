@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from rmqclient.store import MessageQueue, MessageStore
 from rmqclient.store.errors import LimitReached, StoreCorrupt
+from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.log.consume_queue import ENTRY, Entry
 
 NEAR_BYTES: Final = 64 * 1024 * 1024
@@ -85,7 +86,7 @@ class PagePrefetch:
         files = self._store.log_files
         if begin < 0 or not 0 < end - begin <= _AHEAD_BYTES or files.base_of(begin) != files.base_of(end - 1):
             return False
-        if not self._is_cached(begin, end):
+        if not _is_in_memory(files, begin, end):
             return False
         self._near[queue] = offset, begin
         self._seen[queue] = _Seen(offset, stop, time.monotonic() + _AHEAD_S)
@@ -95,18 +96,17 @@ class PagePrefetch:
         """Check both ends of each record, except near the end of the log."""
         if not self._has_entries(queue, offset, self._stop(queue, offset, most)):
             return True
-        entries = self._entries(queue, offset, most)
+        entries, files = self._entries(queue, offset, most), self._store.log_files
         if entries:
             self._near[queue] = offset, entries[0].commit_log_offset
         return not self._is_near(queue, offset) and any(
-            not self._is_cached(begin, end) for begin, end in _stretches(entries, self._store.log_files.file_bytes)
+            not _is_in_memory(files, begin, end) for begin, end in _stretches(entries, files.file_bytes)
         )
 
     def _has_entries(self, queue: MessageQueue, offset: int, stop: int) -> bool:
         """Return whether these entries, of one consume queue file, are in memory."""
         files = self._store.consume_queues[queue].files
-        base = files.base_of(offset * ENTRY.size)
-        return files.is_cached(base, offset * ENTRY.size - base, (stop - offset) * ENTRY.size)
+        return _is_in_memory(files, offset * ENTRY.size, stop * ENTRY.size)
 
     def _is_near(self, queue: MessageQueue, offset: int) -> bool:
         """Return whether a message is known to be near the end of the log, after one that was checked."""
@@ -123,10 +123,11 @@ class PagePrefetch:
         end_of_file = entries.first_entry_of(offset) + entries.entries_per_file
         return max(offset, min(offset + most, end_of_file, self._store.topics.max_offset(queue)))
 
-    def _is_cached(self, begin: int, end: int) -> bool:
-        files = self._store.log_files
-        base = files.base_of(begin)
-        return files.is_cached(base, begin - base, end - begin)
+
+def _is_in_memory(files: FileQueue, begin: int, end: int) -> bool:
+    """Return whether bytes ``[begin, end)`` of files, as far as one file has them, can be read without the disk."""
+    base = files.base_of(begin)
+    return files.mapping(base).is_cached(begin - base, min(end - base, files.file_bytes))
 
 
 def _stretches(entries: list[Entry], file_bytes: int) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ import pytest
 from rmqclient.broker.pulling import page_prefetch
 from rmqclient.broker.pulling.page_prefetch import PagePrefetch
 from rmqclient.store import MessageStore, StoreConfig, open_store
+from rmqclient.store.files.file_queue import FileQueue
 from rmqclient.store.wire import decode_records
 from tests.broker.pulling.room import QUEUE, Client, pull_room
 
@@ -119,13 +120,14 @@ def test_the_ends_of_every_record_are_looked_at_in_its_own_file(
 
 def looks_at_the_log(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> list[range]:
     """Return where the log is looked at from now on."""
-    looks, is_cached = [], store.log_files.is_cached
+    looks, is_in_memory = [], page_prefetch._is_in_memory
 
-    def looking(base: int, position: int, count: int) -> bool:
-        looks.append(range(base + position, base + position + count))
-        return is_cached(base, position, count)
+    def looking(files: FileQueue, begin: int, end: int) -> bool:
+        if files is store.log_files:
+            looks.append(range(begin, end))
+        return is_in_memory(files, begin, end)
 
-    monkeypatch.setattr(store.log_files, "is_cached", looking)
+    monkeypatch.setattr(page_prefetch, "_is_in_memory", looking)
     return looks
 
 
