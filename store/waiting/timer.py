@@ -119,7 +119,8 @@ class Timer:
         self.message = self._entries.message
         self._rolling = Rolling(parts, bits, self._entries, self._appending, self._deliver, wait_until_flushed)
         self.roll_below = self._rolling.roll_below
-        self.persist = TimerRecord(parts, bits, wait_until_flushed).persist
+        self._record = TimerRecord(parts, bits, wait_until_flushed)
+        self.persist = self._record.persist
         self._appender: Appender | None = None
         self._heap = TimerHeap()
         self._filled_to = 0

@@ -461,7 +461,7 @@ def test_what_is_done_is_written_when_it_is_on_the_disk(
         raise NotFlushed(f"up to {end}")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.timer, "_wait_until_flushed", not_flushed)
+        patched.setattr(store.timer._record, "_wait_until_flushed", not_flushed)
         with pytest.raises(NotFlushed):
             store.timer.persist()
         assert read_snapshot(store.root) is None

@@ -30,7 +30,7 @@ def fill_disk(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     store.flusher.flush_thorough()
     with monkeypatch.context() as patched:
         full = SimpleNamespace(usage=lambda: SimpleNamespace(used_percent=92.0))
-        patched.setattr(store.retention, "_disk", full)
+        patched.setattr(store.retention._candidates, "_disk", full)
         assert store.retention.clean()
     assert store.state.min_offset > 0
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqclient import Compression, Producer
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
-from rmqclient.spark.reading import stream_reader
+from rmqclient.spark.reading import batch_limits
 from rmqclient.spark.reading.stream_reader import StreamReader
 from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.queue_json import STORE
@@ -217,7 +217,7 @@ def test_a_batch_waits_for_so_many_messages_but_not_for_ever(
     store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(stream_reader, "time", clock)
+    monkeypatch.setattr(batch_limits, "time", clock)
     found = reader(store, minOffsetsPerTrigger=200, maxTriggerDelay="10s")
     start = found.initialOffset()
     end = latest(found, start)
