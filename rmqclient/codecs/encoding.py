@@ -121,7 +121,7 @@ def _json(value: object, *, by_alias: bool) -> bytes:
 
 
 def _plainer(value: object, *, by_alias: bool) -> object:
-    """Return a value of a type that orjson lacks one step closer to JSON. Raises TypeError."""
+    """Convert a value of a type that orjson does not know one step towards JSON. Raises TypeError."""
     import msgspec
 
     if (serializer := pydantic_serializer(value)) is not None:

@@ -27,12 +27,13 @@ A slot is the number, 4 bytes, of the newest entry whose hash belongs to it, 0 f
     ----  ----
       20
 
-Entry 0 is never used. A file is full when ``next_number`` is ``index_entries``; its successor takes over its end as the
-begin, until its first entry.
+The kernel writes entries and follows chains (``store/kernel/dispatch/index.pxi``); this module makes, opens and removes
+the files. Entry 0 is never used. A file is full when ``next_number`` is ``index_entries``; its successor takes over its
+end as the begin, until its first entry.
 
 A search finds candidates: different keys can have one hash, and an index file has no checksum. The caller compares the
 key with the record. Numbers fall along a chain, so a damaged chain ends and never loops. A search reads the few bytes
-that it needs from every file; only who adds entries, and who checks them, maps a file.
+that it needs from every file; only adding entries, and checking them, maps a file.
 
 Invariants, checked by ``rmq store verify``:
 
