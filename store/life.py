@@ -26,7 +26,7 @@ class Life:
     def __init__(self, root: Path, state: SharedState, lock: LockFile) -> None:
         self._root = root
         self._state = state
-        self._lock = lock
+        self._place = lock.place
         self._pid = os.getpid()
         self.is_closed = False
         self.is_leaving = False
@@ -37,8 +37,8 @@ class Life:
 
     def check_usable(self) -> None:
         """Raise StoreClosed after ``close`` and in a forked child, StoreReplaced when that was found."""
-        if self._lock.replaced:
-            raise StoreReplaced(self._lock.replaced)
+        if self._place.replaced:
+            raise StoreReplaced(self._place.replaced)
         if self.is_closed:
             raise StoreClosed(f"the store in {self._root} was closed")
         if os.getpid() != self._pid:
@@ -53,10 +53,10 @@ class Life:
         threads that wait for messages wake up.
         """
         try:
-            self._lock.check_in_place()
+            self._place.check()
             self._check_shared_names()
         finally:
-            if self._lock.replaced:
+            if self._place.replaced:
                 self._state.end_replaced()
 
     def _check_shared_names(self) -> None:
@@ -68,7 +68,7 @@ class Life:
                     self._identities.setdefault(name, found)
             elif found != known:
                 how = "removed or renamed" if found is None else "replaced"
-                self._lock.end_replaced(
+                self._place.end(
                     f"{self._root / name} was {how} while process {os.getpid()} had the store open: nothing is written "
                     "to the store any more. Stop all its processes, then start them again"
                 )

@@ -353,7 +353,7 @@ def _start(store: MessageStore) -> None:
 
 def _leave(store: MessageStore) -> None:
     try:
-        if store.lock.replaced:  # an error has said so: there is nothing left to do here
+        if store.lock.place.replaced:  # an error has said so: there is nothing left to do here
             return
         store.life.check_in_place()
         with (

@@ -23,19 +23,18 @@ from collections.abc import Iterator
 
 from rmqclient.store import layout
 from rmqclient.store.append.appending import repair
+from rmqclient.store.append.replica_entries import ReplicaEntries
 from rmqclient.store.crash_points import CrashPoint, reach
-from rmqclient.store.errors import RecordsDamaged, UnknownTopic, store_errors
-from rmqclient.store.kernel._kernel import Dispatcher, Mapping, scope
+from rmqclient.store.errors import RecordsDamaged, store_errors
+from rmqclient.store.kernel._kernel import Mapping, scope
 from rmqclient.store.layout import COPYING, FOUND, IDLE, RECORDED
 from rmqclient.store.log import commit_log
-from rmqclient.store.log.dispatch import checker, ends_of
-from rmqclient.store.log.record import Record, decode
+from rmqclient.store.log.dispatch import checker
+from rmqclient.store.log.record import decode
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.parts import Parts
-from rmqclient.store.runtime.shared_state import queue_slot_at
-from rmqclient.store.threads.logs import Log
-
-_log = Log(__name__)
+from rmqclient.store.runtime.queue_table import QueueTable
+from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 
 _HEADER = layout.RUNTIME_HEADER.at
 _WAITING_LANES = layout.QUEUE_SLOT.at["waiting_lanes"]
@@ -56,6 +55,7 @@ class ReplicaLog:
         self._files = parts.log_files
         self._queues = parts.consume_queues
         self._topics = parts.topics
+        self._entries = ReplicaEntries(parts)
         self._timeout_ms = parts.config.lock_timeout_ms
 
     @property
@@ -133,10 +133,9 @@ class ReplicaLog:
     def _append(self, start: int, records: memoryview) -> None:
         end = start + len(records)
         log_file = self._log_file(start)
-        begins: dict[MessageQueue, int] = {}
-        ends = self._write_entries(start, records, begins)
+        begins, ends = self._entries.write(start, records)
         reach(CrashPoint.REPLICA_ENTRIES_WRITTEN)
-        timestamp = self._timestamp(start, records, ends)
+        timestamp = self._entries.timestamp(start, records, ends)
         with self._locked():
             self._copy(start, records, log_file)
             for queue, queue_begin in begins.items():
@@ -150,7 +149,7 @@ class ReplicaLog:
             if timestamp:
                 self._state.last_store_timestamp = timestamp
             self._state.append_stage = IDLE
-        self._wake(ends)
+        _wake(self._state, self._topics, ends)
 
     def _end_file(self, start: int, part: memoryview, left: int) -> int:
         """Append the blank record and what stands behind it, and enter the next file; 0 until all of it has come."""
@@ -171,7 +170,7 @@ class ReplicaLog:
             self._state.published_to = start + left
             self._state.append_stage = IDLE
         self._state.words.signal(_HEADER["prepare_word"])
-        self._wake({})
+        _wake(self._state, self._topics, {})
         return left
 
     def _copy(self, start: int, part: memoryview, log_file: Mapping) -> None:
@@ -189,66 +188,22 @@ class ReplicaLog:
         self._files.allocate(base)
         return self._files.mapping(base)
 
-    def _write_entries(
-        self, start: int, records: memoryview, begins: dict[MessageQueue, int]
-    ) -> dict[MessageQueue, int]:
-        """Write the entries of records behind the ends of their queues; return the new ends.
-
-        ``begins`` gets the first number of each queue that has its first message among them.
-        """
-
-        def queue_file(
-            topic: str, queue_id: int, queue_offset: int, commit_log_offset: int, end: int, is_checked: bool
-        ) -> tuple[Mapping, int]:
-            queue = MessageQueue(topic, queue_id)
-            expected = max(end, self._max_offset(queue))
-            if not expected:
-                begins[queue] = queue_offset
-            elif queue_offset != expected and not is_checked:
-                _log.warning(
-                    "%s: the record at %d has number %d, not %d: taken as the primary has it",
-                    queue,
-                    commit_log_offset,
-                    queue_offset,
-                    expected,
-                )
-            return self._queues[queue].file_for(queue_offset)
-
-        writer = Dispatcher(queue_file, self._queues.entries_per_file)
-        writer.dispatch(records, start, start, start + len(records))
-        return ends_of(writer)
-
-    def _max_offset(self, queue: MessageQueue) -> int:
-        """Return the end of a queue; a queue that its primary's ``topics.json`` did not name yet is made."""
-        try:
-            return self._topics.max_offset(queue)
-        except UnknownTopic:
-            self._topics.add([queue])
-            self._state.signal_membership()
-            return 0
-
-    def _timestamp(self, start: int, records: memoryview, ends: dict[MessageQueue, int]) -> int:
-        """Return when the last of some records with an entry was stored; 0 when none of them has one."""
-        entries = (self._queues[queue].entry_or_none(end - 1) for queue, end in ends.items())
-        last = max((entry.commit_log_offset for entry in entries if entry), default=-1)
-        found = decode(records, last - start, last) if last >= start else None
-        return found.message.store_timestamp if isinstance(found, Record) else 0
-
-    def _wake(self, ends: dict[MessageQueue, int]) -> None:
-        """Wake those that sleep until these queues, or the whole log, have more."""
-        words = [_HEADER["following_lanes"]]
-        words += [queue_slot_at(self._topics.slot(queue)) + _WAITING_LANES for queue in ends]
-        lanes = 0
-        for at in words:
-            while (sleeping := self._state.words.load(at)) and not self._state.words.replace(at, sleeping, 0):
-                pass
-            lanes |= sleeping
-        for lane in range(layout.ARRIVAL_LANES):
-            if lanes >> lane & 1:
-                self._state.signal_arrival(lane)
-
     @scope
     def _locked(self) -> Iterator[None]:
         with self._state.locked(self._state.append_mutex, self._timeout_ms):
             self._state.check_open(self._parts.root)
             yield
+
+
+def _wake(state: SharedState, topics: QueueTable, ends: dict[MessageQueue, int]) -> None:
+    """Wake those that sleep until these queues, or the whole log, have more."""
+    words = [_HEADER["following_lanes"]]
+    words += [queue_slot_at(topics.slot(queue)) + _WAITING_LANES for queue in ends]
+    lanes = 0
+    for at in words:
+        while (sleeping := state.words.load(at)) and not state.words.replace(at, sleeping, 0):
+            pass
+        lanes |= sleeping
+    for lane in range(layout.ARRIVAL_LANES):
+        if lanes >> lane & 1:
+            state.signal_arrival(lane)

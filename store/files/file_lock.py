@@ -46,7 +46,7 @@ An open file description lock has a price:
 A lock guards the file that was opened, and everything else in a store goes by name. When the directory was removed,
 renamed or replaced, the name leads elsewhere, and the lock guards nothing that is found there. So each section
 (:meth:`LockFile.held`) and whatever else opens, makes or removes a file by its name compares the two first
-(:meth:`LockFile.check_in_place`). No other file can get the inode of ``lock`` while a process has it open.
+(:meth:`.LockPlace.check`). No other file can get the inode of ``lock`` while a process has it open.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ import struct
 import threading
 import time
 from pathlib import Path
-from typing import NoReturn
 
-from rmqclient.store.errors import StoreBusy, StoreClosed, StoreReplaced, StoreUnusable, as_store_error, store_errors
+from rmqclient.store.errors import StoreBusy, StoreClosed, StoreUnusable, store_errors
 from rmqclient.store.files import fork
 from rmqclient.store.files.descriptors import above_streams
 from rmqclient.store.files.file_system import check_plain
+from rmqclient.store.files.lock_place import LockPlace
 from rmqclient.store.files.sharing import share_file
 from rmqclient.store.kernel._kernel import HeldByte
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
@@ -139,9 +139,8 @@ class LockFile:
             self._file = _open(path)
             fork.register(self)
         status = os.fstat(self._file.fileno())
-        self._identity = status.st_dev, status.st_ino
-        self.replaced = ""
-        """Why the lock guards nothing any more, once that was found; empty before."""
+        self.place = LockPlace(path, (status.st_dev, status.st_ino))
+        self.check_in_place = self.place.check
 
     def try_exclusive(self, byte: int) -> bool:
         """Lock ``byte`` for this handle alone, without waiting; return whether that worked.
@@ -207,7 +206,7 @@ class LockFile:
 
         Entering it raises:
             StoreBusy: the byte was not free within ``timeout_s`` seconds.
-            StoreReplaced: as :meth:`check_in_place`.
+            StoreReplaced: as :meth:`.LockPlace.check`.
         """
         section = self._sections.setdefault(byte, threading.Lock())
         return HeldByte(self, self._file, self._own, section, byte, timeout_s)
@@ -215,33 +214,6 @@ class LockFile:
     def busy_here(self, byte: int, waited_s: float) -> StoreBusy:
         """Return the error that a byte is held by another thread of this process."""
         return StoreBusy(f"{self.path}: {byte_name(byte)} was held for {waited_s:g} s by a thread of this process")
-
-    def check_in_place(self) -> None:
-        """Raise StoreReplaced if the lock file is not the one at its path; once it was not, for ever."""
-        if self.replaced:
-            raise StoreReplaced(self.replaced)
-        try:
-            found = self.path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            self.end_replaced(
-                f"{self.path.parent} was removed or renamed while process {os.getpid()} had it open: nothing is "
-                "written at that path any more. Put it back or make it anew, and start the process again"
-            )
-        except OSError as error:
-            raise as_store_error(error, f"{self.path} cannot be looked at") from error
-        else:
-            if (found.st_dev, found.st_ino) == self._identity:
-                return
-            self.end_replaced(
-                f"{self.path.parent} was replaced by another directory while process {os.getpid()} had it open: "
-                "nothing is written to what is there now. Start the process again to use that"
-            )
-
-    def end_replaced(self, why: str) -> NoReturn:
-        """Let the lock guard nothing any more, for ever: raise StoreReplaced."""
-        self.replaced = why
-        _log.error("%s", why)
-        raise StoreReplaced(why)
 
     @property
     def is_open(self) -> bool:

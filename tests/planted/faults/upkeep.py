@@ -73,7 +73,7 @@ FAULTS = [
     ),
     Fault(
         name="a lock is believed whose name leads to another file",
-        file="store/files/file_lock.py",
+        file="store/files/lock_place.py",
         old="            if (found.st_dev, found.st_ino) == self._identity:\n",
         new="            if found:\n",
         tests=REPLACED,
