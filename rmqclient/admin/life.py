@@ -19,8 +19,9 @@ from rmqclient.filters.tag import parse_tags
 from rmqclient.health.words import age
 from rmqclient.message import ReceivedMessage
 from rmqclient.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, STEPS_PREFIX
-from rmqclient.steps.journal import PAUSED, id_of
+from rmqclient.steps.journal import PAUSED
 from rmqclient.steps.record import Record
+from rmqclient.steps.stored_copies import id_of
 from rmqclient.store import DELAYS, RESERVED_PROPERTIES, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqclient.store.log.query import END_OF_TIME
 from rmqclient.store.observe.observation import GroupQueue

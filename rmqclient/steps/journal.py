@@ -25,18 +25,18 @@ at least one of them stores the signal again in the timer, until the message is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 
 from rmqclient.backend.backend import Backend
 from rmqclient.errors import NotOnCluster
 from rmqclient.failures.retry import flush, retry_topic, waiting_properties
 from rmqclient.message import MessageQueue, ReceivedMessage
-from rmqclient.names import RETRY_PREFIX, STEPS_PREFIX
+from rmqclient.names import STEPS_PREFIX
 from rmqclient.steps.ends import MovedOn
 from rmqclient.steps.record import Key, Record
-from rmqclient.store import SCHEDULE_TOPIC, TIMER_TOPIC, Durability, clock
-from rmqclient.store.log.query import END_OF_TIME
+from rmqclient.steps.stored_copies import StoredCopies, id_of
+from rmqclient.store import TIMER_TOPIC, Durability, clock
 
 COUNT = "RMQ_STEPS_DONE"
 """Property of a copy for a later delivery: the group, and the number of steps, sleeps and waits of its message."""
@@ -45,8 +45,6 @@ PAUSED = "RMQ_STEPS"
 WAITS_FOR = "RMQ_WAITS_FOR"
 """Property of a copy that waits for a signal: the signal's name."""
 
-_MOST_RECORDS = 1 << 20
-_MOST_COPIES = 1_000
 _MS_PER_HOUR = 3_600_000
 
 
@@ -63,6 +61,7 @@ class Journal:
         self.limit = backend.limits.max_body_bytes
         """Bytes of one result, at most."""
         self._backend = backend
+        self._stored = StoredCopies(backend, group)
         self._topic = STEPS_PREFIX + group
         self._retry_topic = retry_topic(group)
         self._store = backend.steps
@@ -76,7 +75,7 @@ class Journal:
         """
         self._backend.messages.settle()
         found: dict[Key, Record] = {}
-        for message in self._messages_of(message_id, is_copy=is_copy):
+        for message in self._stored.records(message_id, is_copy=is_copy):
             record = Record.of(message)
             if record is not None:
                 other = found.get(record.key)
@@ -117,12 +116,12 @@ class Journal:
 
         Signals from before the wait, and those of an earlier call of this, are kept already.
         """
-        newest = max(self._waiting(message_id), key=lambda copy: copy.commit_log_offset, default=None)
+        newest = max(self._stored.waiting(message_id), key=lambda copy: copy.commit_log_offset, default=None)
         if newest is None or (until_ms := newest.tags_code) <= clock.wall_ms():
             return
         kept = {
             record.place
-            for message in self._records_in_timer(message_id)
+            for message in self._stored.records_in_timer(message_id)
             if message.tags_code >= until_ms and (record := Record.of(message)) is not None
         }
         signals = [each for each in self.find(message_id).values() if not each.number and each.place not in kept]
@@ -163,7 +162,7 @@ class Journal:
 
     def wake(self, message_id: str) -> bool:
         """Deliver a message now if it waits for a stored signal; return whether this did. Raises as a send."""
-        copies = [copy for copy in self._copies(TIMER_TOPIC, message_id) if WAITS_FOR in copy.properties]
+        copies = [copy for copy in self._stored.copies(TIMER_TOPIC, message_id) if WAITS_FOR in copy.properties]
         if not copies:
             return False
         stored = self.find(message_id)
@@ -183,24 +182,6 @@ class Journal:
         self.keep_signals(message_id)
         return self.wake(message_id)
 
-    def later_copy(self, message: ReceivedMessage) -> ReceivedMessage | None:
-        """Return the newest copy that was stored after a message, waiting or delivered, or None."""
-        message_id = id_of(message)
-        later = [
-            copy
-            for topic in (TIMER_TOPIC, SCHEDULE_TOPIC, self._retry_topic)
-            for copy in self._copies(topic, message_id)
-            if copy.commit_log_offset > message.commit_log_offset
-        ]
-        return max(later, key=lambda copy: copy.commit_log_offset, default=None)
-
-    def is_finished(self, copy: ReceivedMessage) -> bool:
-        """Return whether a copy was delivered and acknowledged. Then all of its records are stored."""
-        if copy.topic != self._retry_topic:
-            return False
-        queue = MessageQueue(copy.topic, copy.queue_id)
-        return copy.queue_offset < (self._backend.groups.committed_offset(self.group, queue) or 0)
-
     def moved_on(self, message: ReceivedMessage) -> MovedOn | None:
         """Return the end of a call if a later copy of its message is under way, or None.
 
@@ -208,8 +189,8 @@ class Journal:
         :meth:`find`.
         """
         self._backend.messages.settle()
-        copy = self.later_copy(message)
-        if copy is None or self.is_finished(copy):
+        copy = self._stored.later_than(message)
+        if copy is None or self._stored.is_finished(copy):
             return None
         return MovedOn("a later copy of the message goes on", lambda: self.look_after(id_of(message)))
 
@@ -218,47 +199,11 @@ class Journal:
         """Whether any message of the group has had a step. This is cheap."""
         return self._store.has(self._topic)
 
-    def _messages_of(self, message_id: str, *, is_copy: bool) -> Iterator[ReceivedMessage]:
-        yield from self._by_key(self._topic, message_id, _MOST_RECORDS)
-        if not is_copy:
-            return
-        yield from self._records_in_timer(message_id)
-
-    def _records_in_timer(self, message_id: str) -> Iterator[ReceivedMessage]:
-        for message in self._by_key(TIMER_TOPIC, message_id, _MOST_RECORDS):
-            if message.properties.get("REAL_TOPIC") == self._topic:
-                yield message
-
-    def _waiting(self, message_id: str) -> Iterator[ReceivedMessage]:
-        """Yield messages with an id that wait, or waited, in the timer: copies for this group, or a delayed message."""
-        for topic in (TIMER_TOPIC, SCHEDULE_TOPIC):
-            for message in self._by_key(topic, message_id, _MOST_COPIES):
-                place = message.properties.get("REAL_TOPIC", self._topic)
-                is_elsewhere = place.startswith(RETRY_PREFIX) and place != self._retry_topic
-                if message.message_id == message_id and place != self._topic and not is_elsewhere:
-                    yield message
-
     def _is_long(self, since_ms: int, until_ms: int) -> bool:
         """Return whether retention may remove a record stored at one time before another time."""
         return until_ms - since_ms >= self._kept_ms // 4
-
-    def _copies(self, topic: str, message_id: str) -> Iterator[ReceivedMessage]:
-        """Yield the copies of a message for this group in a topic."""
-        for message in self._by_key(topic, message_id, _MOST_COPIES):
-            place = message.properties.get("REAL_TOPIC") if topic != self._retry_topic else topic
-            if place == self._retry_topic and message.message_id == message_id:
-                yield message
-
-    def _by_key(self, topic: str, key: str, limit: int) -> list[ReceivedMessage]:
-        return self._backend.messages.by_key(topic, key, 0, END_OF_TIME, limit)
 
 
 def numbered(records: Collection[Record]) -> int:
     """Return the number of records that are steps, sleeps and waits. Signals come at any time and do not count."""
     return sum(record.number > 0 for record in records)
-
-
-def id_of(message: ReceivedMessage) -> str:
-    """Return the id that all copies of a message share."""
-    origin = message.properties.get("UNIQ_KEY") or message.properties.get("ORIGIN_MESSAGE_ID")
-    return origin or message.offset_message_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from rmqclient.backend.backend import Backend
 from rmqclient.errors import StepError
 from rmqclient.names import check_group
-from rmqclient.steps.journal import Journal, id_of
+from rmqclient.steps.journal import Journal
 from rmqclient.steps.record import Record, check_name
+from rmqclient.steps.stored_copies import id_of
 from rmqclient.steps.values import coding_of
 
 

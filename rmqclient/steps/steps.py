@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from rmqclient.duration import LONGEST_DELAY, Duration, in_seconds
 from rmqclient.errors import HandlerError, SignalTimeout, StepChanged, StepRejected, StepsLost
 from rmqclient.steps.ends import Lost, Paused, StepsEnd
-from rmqclient.steps.journal import COUNT, Journal, id_of, numbered
+from rmqclient.steps.journal import COUNT, Journal, numbered
 from rmqclient.steps.record import Key, Kind, Record, check_name
+from rmqclient.steps.stored_copies import id_of
 from rmqclient.steps.values import Coding, coding_for, coding_of
 from rmqclient.store import clock
 

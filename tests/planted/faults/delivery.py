@@ -95,7 +95,7 @@ FAULTS = [
     ),
     Fault(
         name="a message that was left over by a kill goes on beside its copy",
-        file="rmqclient/steps/journal.py",
+        file="rmqclient/steps/stored_copies.py",
         old="        return max(later, key=lambda copy: copy.commit_log_offset, default=None)\n",
         new="        return None\n",
         tests="tests/crash/client/test_killed_steps.py",
