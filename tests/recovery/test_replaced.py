@@ -19,6 +19,7 @@ from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreReplaced, StoreUnusable
 from rmqclient.health import findings
 from rmqclient.store import open_store
+from rmqclient.store.append import releaser
 from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
 from rmqclient.workers.exit_codes import ExitCode
@@ -135,7 +136,10 @@ def test_offsets_are_not_written_into_the_other_store(tmp_path: Path, how: Calla
     assert files_of(root) == before
 
 
-def test_a_store_that_is_closed_before_anybody_was_told_says_so(tmp_path: Path) -> None:
+def test_a_store_that_is_closed_before_anybody_was_told_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releaser, "_LOOK_EVERY_MS", 600_000)  # its thread would be told first on a busy machine
     root = tmp_path / "store"
     store = open_store(root, SMALL, housekeeping=False)
     in_place_of(root, removed)
