@@ -374,7 +374,8 @@ def _leave(store: MessageStore) -> None:
 
 def _part(store: MessageStore) -> None:
     """Undo the circles among the parts: mappings and descriptors then go with the last user of this store."""
-    store.schedule.pumps.clear()
+    store.schedule.let_go()
+    store.timer.let_go()
     if store.housekeeper is not None:
         store.housekeeper.forget_work()
 

@@ -108,6 +108,11 @@ class Schedule:
             with self._lock.held(TOPIC_BYTE):
                 config_file.write_delay_offsets(self._root, moved)
 
+    def let_go(self) -> None:
+        """Undo the circle with the levels; nothing is delivered after this."""
+        self.pumps.clear()
+        self._levels.clear()
+
     def appending(self) -> Appender:
         """Return the appender of all levels; the first call makes it. Raises StoreClosed."""
         if self._appender is None:

@@ -142,6 +142,10 @@ class Timer:
                 self._bell.wait(heard, clock.real_s_to(pause_ms))
         self._heap = TimerHeap()
 
+    def let_go(self) -> None:
+        """Undo the circle with what rolls; nothing is rolled after this."""
+        del self._rolling, self.roll_below
+
     def look(self) -> int:
         """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""
         try:

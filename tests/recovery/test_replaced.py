@@ -139,7 +139,7 @@ def test_offsets_are_not_written_into_the_other_store(tmp_path: Path, how: Calla
 def test_a_store_that_is_closed_before_anybody_was_told_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(releaser, "_LOOK_EVERY_MS", 600_000)  # its thread would be told first on a busy machine
+    monkeypatch.setattr(releaser, "LOOKS_EVERY_MS", 600_000)  # its thread would be told first on a busy machine
     root = tmp_path / "store"
     store = open_store(root, SMALL, housekeeping=False)
     in_place_of(root, removed)
