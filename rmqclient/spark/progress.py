@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from rmqclient.arrow.ranges import Offsets
 from rmqclient.spark.scan.queue_json import from_json
-from rmqclient.spark.scan.ranges import Offsets
 
 
 def offsets_behind(source: Mapping[str, Any]) -> dict[str, float]:

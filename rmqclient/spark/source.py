@@ -15,11 +15,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqclient.arrow.columns import COMPUTED_METADATA, HEADERS
 from rmqclient.spark.reading.batch_reader import BatchReader, Present, present
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.reading.stream_reader import StreamReader
 from rmqclient.spark.scan import read_options
-from rmqclient.spark.scan.columns import COMPUTED_METADATA, HEADERS, check_schema, schema_of, schema_with
+from rmqclient.spark.scan.columns import check_schema, schema_of, schema_with
 from rmqclient.spark.writing.write_options import is_for_cluster
 from rmqclient.spark.writing.writer import BatchWriter, StreamWriter
 

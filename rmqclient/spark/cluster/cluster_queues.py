@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
+from rmqclient.arrow.ranges import Ranges
 from rmqclient.filters.tag import EVERYTHING, TagFilter
 from rmqclient.spark.cluster.asking import Asking
 from rmqclient.spark.cluster.clients import kept_client
 from rmqclient.spark.cluster.pulling import Pull
 from rmqclient.spark.cluster.rows import Rows
 from rmqclient.spark.scan.by_queue import by_queue, tasks_for
+from rmqclient.spark.scan.lost import on_lost, options_named
 from rmqclient.spark.scan.place import Split
-from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
-from rmqclient.spark.scan.record_batches import on_lost, options_named
 from rmqclient.store import Columns, MessageQueue
 
 _SAMPLES = 8
@@ -75,19 +73,18 @@ class ClusterQueues:
         total = sum(int(sizes[queue] * len(offsets)) for queue, offsets in wanted.items())
         return by_queue(wanted, sizes, max(1, total // tasks_for(total, options)), options)
 
-    def read(self, options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
+    def read(self, options: ReadOptions, schema: pa.Schema, split: Split) -> Iterator[pa.RecordBatch]:
         """Pull the records of one range after another."""
         url = self._client.url
-        arrow = to_arrow_schema(schema, timezone="UTC")
         columns = Columns(
-            tuple(arrow.names),
+            tuple(schema.names),
             rows=options.batch_rows,
             size=options.batch_bytes,
             max_opened_body_bytes=options.max_opened_body_bytes,
             null_unreadable=not options.fail_on_unreadable_body,
         )
         group, tags = url.wrap(options.consumer_group), expression_of(options.tags)
-        rows = Rows(columns, arrow, options.tags, on_lost(options), is_selected=tags != EVERYTHING)
+        rows = Rows(columns, schema, options.tags, on_lost(options), is_selected=tags != EVERYTHING)
         with options_named():
             for queue, offsets in split.ranges().items():
                 named = queue._replace(topic=url.wrap(queue.topic))

@@ -14,9 +14,10 @@ from struct import Struct
 
 import pyarrow as pa
 
+from rmqclient.arrow.columns import check_types
+from rmqclient.arrow.record_batches import loss_in_words, record_batch
 from rmqclient.filters.tag import TagFilter
 from rmqclient.spark.cluster.answers import Answer
-from rmqclient.spark.scan.record_batches import check_types, loss_in_words, record_batch
 from rmqclient.store import STOPPED, Collector, Columns, MessageQueue
 from rmqclient.store.log.record import reason
 

@@ -17,10 +17,10 @@ import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rmqclient.arrow.columns import IN_ENTRIES
+from rmqclient.arrow.ranges import Piece, Ranges
 from rmqclient.spark.scan.by_queue import by_queue, tasks_for
-from rmqclient.spark.scan.columns import IN_ENTRIES
 from rmqclient.spark.scan.place import Split
-from rmqclient.spark.scan.ranges import Piece, Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import StoreCorrupt

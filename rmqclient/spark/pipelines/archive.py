@@ -19,6 +19,7 @@ from typing import Literal
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqclient.arrow.columns import METADATA, PROPERTIES, USUAL
 from rmqclient.duration import Duration
 from rmqclient.spark.pipelines.output.delta import DeltaLog
 from rmqclient.spark.pipelines.output.published import Published
@@ -32,7 +33,6 @@ from rmqclient.spark.pipelines.reading import (
     growing_messages,
     local_directory,
 )
-from rmqclient.spark.scan.columns import METADATA, PROPERTIES, USUAL
 
 TableFormat = Literal["parquet", "delta"]
 

@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from rmqclient.arrow.columns import PROPERTIES, USUAL
 from rmqclient.errors import NotOnCluster
 from rmqclient.names import check_group, check_topic
 from rmqclient.spark.pipelines.reading import (
@@ -37,7 +38,6 @@ from rmqclient.spark.pipelines.reading import (
 )
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
-from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 from rmqclient.spark.scan.queue_json import from_json, to_json
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.spark.writing.ledger import Ledger

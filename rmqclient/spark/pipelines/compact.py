@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from rmqclient.arrow.columns import PROPERTIES, USUAL
 from rmqclient.spark.pipelines.archive import TableFormat
 from rmqclient.spark.pipelines.output.delta import DeltaLog
 from rmqclient.spark.pipelines.output.directories import exchange, only_writer, sync_files, work_directory_of
@@ -33,7 +34,6 @@ from rmqclient.spark.pipelines.reading import (
     messages,
     with_position,
 )
-from rmqclient.spark.scan.columns import PROPERTIES, USUAL
 
 _ORDER = "commit_log_offset"
 _WRITTEN_HERE = re.compile(r"part-.*\.parquet|_SUCCESS|\..*\.crc")

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from rmqclient.arrow.ranges import Offsets
 from rmqclient.place import CLUSTER_SCHEME, scheme_of
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan.columns import schema_with
 from rmqclient.spark.scan.offsets import selected
 from rmqclient.spark.scan.queue_json import to_json
-from rmqclient.spark.scan.ranges import Offsets
 from rmqclient.spark.scan.read_options import ReadOptions, parse
 from rmqclient.store import MessageQueue
 

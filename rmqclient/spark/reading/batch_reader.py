@@ -9,14 +9,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqclient.arrow.columns import stored_schema
+from rmqclient.arrow.derived import derived
+from rmqclient.arrow.ranges import Ranges
 from rmqclient.errors import DataLost
 from rmqclient.spark.reading.places import kept_place, open_place
 from rmqclient.spark.reading.worker_process import keep_objects
 from rmqclient.spark.scan import offsets
-from rmqclient.spark.scan.columns import check_schema
-from rmqclient.spark.scan.derived import derived, stored_schema
+from rmqclient.spark.scan.columns import arrow_schema, check_schema
 from rmqclient.spark.scan.place import Place, Split
-from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
 
 
@@ -52,7 +53,7 @@ class BatchReader(DataSourceReader):
             )
         start = offsets.starting(place, there.ranges, self.options)
         wanted = offsets.between(start, offsets.ending(place, there.ranges, self.options))
-        columns = stored_schema(check_schema(self.schema)).names
+        columns = stored_schema(arrow_schema(check_schema(self.schema))).names
         return place.plan(self.options.where.apply(wanted), columns, self.options) or [Split(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -65,6 +66,7 @@ def read_split(options: ReadOptions, schema: StructType, split: Split) -> Iterat
     """Yield the rows of one task. Raises as :meth:`rmqclient.spark.scan.place.Place.read`."""
     place = kept_place(options)
     keep_objects()
-    own = check_schema(schema)
-    rows = place.read(options, stored_schema(own), split)
-    return rows if own.names == stored_schema(own).names == schema.names else derived(rows, own, schema.names)
+    own = arrow_schema(check_schema(schema))
+    stored = stored_schema(own)
+    rows = place.read(options, stored, split)
+    return rows if own.names == stored.names == schema.names else derived(rows, own, schema.names)

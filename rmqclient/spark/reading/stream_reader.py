@@ -26,17 +26,17 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from rmqclient.arrow.columns import stored_schema
+from rmqclient.arrow.ranges import Offsets, Ranges, in_words
 from rmqclient.consuming.pull_consumer import PullConsumer
 from rmqclient.errors import DataLost
 from rmqclient.spark.reading.batch_limits import BatchLimits
 from rmqclient.spark.reading.batch_reader import read_split
 from rmqclient.spark.reading.places import open_place
 from rmqclient.spark.scan import offsets
-from rmqclient.spark.scan.columns import check_schema
-from rmqclient.spark.scan.derived import stored_schema
+from rmqclient.spark.scan.columns import arrow_schema, check_schema
 from rmqclient.spark.scan.place import Place, Split
 from rmqclient.spark.scan.queue_json import from_json, store_of, to_json
-from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.errors import QueueError
 from rmqclient.store.threads.logs import Log
@@ -100,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         begin = from_json(start) if store_of(start) in (None, store_of(end)) else {}
         there = offsets.kept(place, begin, from_json(end), fail_on_data_loss=loss)
-        columns = stored_schema(check_schema(self.schema)).names
+        columns = stored_schema(arrow_schema(check_schema(self.schema))).names
         return place.plan(self.options.where.apply(there), columns, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
+from rmqclient.arrow.ranges import Piece, Ranges
 from rmqclient.spark.scan.offsets import count
 from rmqclient.spark.scan.place import Split
-from rmqclient.spark.scan.ranges import Piece, Ranges
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
 

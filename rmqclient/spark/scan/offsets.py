@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from rmqclient.arrow.ranges import Offsets, Ranges, in_words
 from rmqclient.errors import DataLost
-from rmqclient.spark.scan.ranges import Offsets, Ranges, in_words
 from rmqclient.spark.scan.read_options import EARLIEST, LATEST, Point, ReadOptions, Selection
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic

@@ -1,6 +1,6 @@
 """Place: the interface of the driver and its tasks to the messages of a read.
 
-:class:`rmqclient.spark.files.store_files.StoreFiles` is a store's directory or archive, and
+:class:`rmqclient.spark.files.store_files.StorePlace` is a store's directory or archive, and
 :class:`rmqclient.spark.cluster.cluster_queues.ClusterQueues` is a RocketMQ cluster.
 """
 
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
-from rmqclient.spark.scan.ranges import Piece, Ranges
+from rmqclient.arrow.ranges import Piece, Ranges
 from rmqclient.store import MessageQueue
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ class Place(Protocol):
     def plan(self, wanted: Ranges, columns: Sequence[str], options: ReadOptions) -> list[Split]:
         """Divide the ``wanted`` ranges among tasks. No range may be empty."""
 
-    def read(self, options: ReadOptions, schema: StructType, split: Split) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task, with exactly this schema.
+    def read(self, options: ReadOptions, schema: pa.Schema, split: Split) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task, with exactly this schema, which has stored columns alone.
 
         Raises DataLost if messages are gone or damaged, unless ``failOnDataLoss`` is false; BodyUnreadable if a body
         cannot be decompressed, unless ``failOnUnreadableBody`` is false; and NotInstalled if the library for a

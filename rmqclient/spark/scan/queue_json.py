@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from rmqclient.spark.scan.ranges import Offsets
+from rmqclient.arrow.ranges import Offsets
 from rmqclient.store import MessageQueue
 
 Document: TypeAlias = dict[str, Any]

@@ -32,7 +32,7 @@ maxBytesPerPartition                 128m               most bytes of one task, 
 split                                auto               ``queue``: by consume queues; ``log``: by ranges of the log
 subExpression                        *                  tags: ``paid || refunded``
 where                                none               conditions on topic, partition, offset and tags that spare
-                                                        reading: :mod:`rmqclient.spark.scan.where`
+                                                        reading: :mod:`rmqclient.arrow.where`
 batchRows, batchBytes                10000, 4m          size of an Arrow batch
 columns                              none               the only columns to read: ``partition,offset,tags``
 includeProperties, includeMetadata   false              more columns
@@ -63,11 +63,11 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
+from rmqclient.arrow.ranges import in_words
+from rmqclient.arrow.where import Where, parse_where
 from rmqclient.filters.tag import TagFilter, parse_tags
 from rmqclient.names import check_group
 from rmqclient.spark.scan.queue_json import by_broker, from_json
-from rmqclient.spark.scan.ranges import in_words
-from rmqclient.spark.scan.where import Where, parse_where
 from rmqclient.store import MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 

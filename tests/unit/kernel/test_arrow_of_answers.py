@@ -6,21 +6,17 @@ import struct
 
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
-
-from pyspark.sql.pandas.types import to_arrow_schema
-
-from rmqclient.spark.scan.columns import schema_of
-from rmqclient.spark.scan.record_batches import record_batch
+from rmqclient.arrow.columns import METADATA, PROPERTIES, USUAL, schema_of
+from rmqclient.arrow.record_batches import record_batch
 from rmqclient.store import STOPPED, Collector, Columns
 from rmqclient.store.inspect.view import LocalView
 from rmqclient.store.layout import FOUND, RECORD_HEADER
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import written_store
-from tests.unit.spark.read_rows import Row, row_of, rows_of
+from tests.unit.arrow.read_rows import Row, row_of, rows_of
 
-SCHEMA = to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
+SCHEMA = schema_of(USUAL | PROPERTIES | METADATA)
 TOPIC = b"orders"
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
-
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from rmqclient import Message, Producer
+from rmqclient.arrow.batches import BatchReader
+from rmqclient.arrow.columns import METADATA, PROPERTIES, USUAL, schema_of
 from rmqclient.filters.tag import parse_tags
-from rmqclient.spark.files.batches import BatchReader
-from rmqclient.spark.scan.columns import schema_of
 from rmqclient.store import MessageQueue
 from rmqclient.store.bodies import Compression
 from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.inspect.view import LocalView
 
 QUEUE = MessageQueue("flights", 0)
-SCHEMA = to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
+SCHEMA = schema_of(USUAL | PROPERTIES | METADATA)
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 import pyarrow as pa
 
 from rmqclient import Compression, Producer
+from rmqclient.arrow.columns import schema_of
+from rmqclient.arrow.derived import derived
 from rmqclient.spark.reading.batch_reader import BatchReader
 from rmqclient.spark.scan.columns import schema_with
-from rmqclient.spark.scan.derived import derived
 from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message
 from tests.support.written import SMALL
@@ -53,13 +54,16 @@ def test_queue_offset_and_index_are_the_key_of_a_row(root: Path, options: dict[s
 
 def test_records_of_two_brokers_at_one_place_of_their_logs_are_two_records() -> None:
     # Given one record of each of two brokers, and a batch of the second that goes on in the next Arrow batch
-    schema = schema_with(["index"])
     kinds = pa.schema([("commit_log_offset", pa.int64()), ("broker_name", pa.string()), ("flag", pa.int32())])
     batches = [
         pa.record_batch([[0, 0, 0], ["a", "b", "b"], [0, 0, 0]], schema=kinds),
         pa.record_batch([[0, 9], ["b", "b"], [0, 0]], schema=kinds),
     ]
-    found = [value for batch in derived(batches, schema, ["index"]) for value in batch.column("index").to_pylist()]
+    found = [
+        value
+        for batch in derived(batches, schema_of(["index"]), ["index"])
+        for value in batch.column("index").to_pylist()
+    ]
     assert found == [0, 0, 1, 2, 0]
 
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
+from rmqclient.arrow.columns import USUAL
+from rmqclient.arrow.ranges import Ranges
 from rmqclient.filters.tag import parse_tags
 from rmqclient.spark.files.planning import plan
-from rmqclient.spark.scan.columns import USUAL
 from rmqclient.spark.scan.offsets import count
 from rmqclient.spark.scan.place import Split
-from rmqclient.spark.scan.ranges import Ranges
 from rmqclient.spark.scan.read_options import ReadOptions, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView, entry_at

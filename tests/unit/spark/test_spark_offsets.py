@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
+from rmqclient.arrow.ranges import Offsets, Ranges
 from rmqclient.errors import DataLost, UnknownTopic
-from rmqclient.spark.files.store_files import StoreFiles
+from rmqclient.spark.files.store_files import StorePlace
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.offsets import between, in_proportion, kept, limited
 from rmqclient.spark.scan.place import Place
 from rmqclient.spark.scan.queue_json import from_json, to_json
-from rmqclient.spark.scan.ranges import Offsets, Ranges
 from rmqclient.spark.scan.read_options import ReadOptions, Selection, parse
 from rmqclient.store import Message, MessageQueue, open_store
 from rmqclient.store.inspect.view import LocalView
@@ -37,18 +37,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def place(root: Path) -> StoreFiles:
-    return StoreFiles(LocalView(root))
+def place(root: Path) -> StorePlace:
+    return StorePlace(LocalView(root))
 
 
 @pytest.fixture(scope="module")
-def passed(tmp_path_factory: pytest.TempPathFactory) -> StoreFiles:
+def passed(tmp_path_factory: pytest.TempPathFactory) -> StorePlace:
     """A store of which retention has removed the oldest messages."""
     root = tmp_path_factory.mktemp("passed") / "store"
     with open_store(root, SMALL, housekeeping=False) as store:
         fill(store)
         forget_oldest(store)
-    return StoreFiles(LocalView(root))
+    return StorePlace(LocalView(root))
 
 
 def options(streaming: bool, given: dict[str, object]) -> ReadOptions:
@@ -106,7 +106,7 @@ def test_topics_of_the_store_itself_are_read_by_their_full_names_alone(tmp_path:
         appender.append_half(Message("plain", b"undecided"), "g")
         appender.append(Message("plain", b"later"), delay_level=18)
         topics += ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]
-        opened = StoreFiles(LocalView(store.root))
+        opened = StorePlace(LocalView(store.root))
         assert {queue.topic for queue in read(opened)} == {"%RETRY%g", "%DLQ%g", "plain"}
         assert {queue.topic for queue in read(opened, subscribe=",".join(topics))} == set(topics)
         assert [queue.topic for queue in offsets.selected(opened, Selection(pattern="SCHEDULE.*|pl"))] == []

@@ -22,8 +22,8 @@ from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.read_options import ReadOptions, parse
 from rmqclient.store import MessageQueue
 from tests.support.written import written_store
+from tests.unit.arrow.read_rows import Row
 from tests.unit.spark.cluster.served import Served, served
-from tests.unit.spark.read_rows import Row
 
 SCHEMA = schema_of(properties=True, metadata=True)
 ORDERS = MessageQueue("orders", 0, "broker-a")

@@ -16,16 +16,14 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
-
-from rmqclient.spark.files.batches import BatchReader
+from rmqclient.arrow.batches import BatchReader
 from rmqclient.store.errors import BodyUnreadable
 from rmqclient.store.inspect.view import LocalView
 from tests.support.lines import by_place, of_kind
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import copy_with_runtime_file, written_store
-from tests.unit.spark.read_rows import FULL, HandMade, Row, Rows, Windows, both, never, row_of
+from tests.unit.arrow.read_rows import FULL, HandMade, Row, Rows, Windows, both, never, row_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden"
 

@@ -18,32 +18,22 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 from pyarrow import compute
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
-
-from rmqclient.spark.scan.columns import MADE_OF, schema_with
 
 _LOG_APPEND_TIME = 1
 """Kafka's number of a timestamp that a broker set."""
 
 
-def stored_schema(schema: StructType) -> StructType:
-    """Return the columns that are to be read for ``schema``."""
-    names = [name for column in schema.names for name in MADE_OF.get(column, (column,))]
-    return schema_with(dict.fromkeys(names))
+def derived(batches: Iterable[pa.RecordBatch], schema: pa.Schema, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the columns of ``schema`` under these names.
 
-
-def derived(batches: Iterable[pa.RecordBatch], schema: StructType, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one task with the columns of ``schema`` under these names.
-
-    ``batches`` have the columns of :func:`stored_schema`, and the rows of a record follow each other.
+    ``batches`` have the columns of :func:`~rmqclient.arrow.columns.stored_schema`, and the rows of a record follow each
+    other.
     """
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    wanted = pa.schema([field.with_name(name) for field, name in zip(arrow, names, strict=True)])
+    wanted = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
     places = _Places()
     for batch in batches:
         yield pa.RecordBatch.from_arrays(
-            [_column(batch, own.name, field.type, places) for own, field in zip(arrow, wanted, strict=True)],
+            [_column(batch, own.name, field.type, places) for own, field in zip(schema, wanted, strict=True)],
             schema=wanted,
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rmqclient.spark.scan.record_batches import loss_in_words, record_batch
+from rmqclient.arrow.record_batches import loss_in_words, record_batch
 from rmqclient.store import STOPPED, Collector, MessageQueue
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.compacted_file import CompactedFile, compacted_queues, open_compacted

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqclient.archive.view import open_view
-from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store.inspect.view import View
 from rmqclient.store.settings.identity import store_identity
 
@@ -15,13 +14,8 @@ class Location(NamedTuple):
     """The directory or archive of a store, and an archive with the messages that the directory no longer has."""
 
     path: str
-    archive: str | None
-    archive_options: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, options: ReadOptions) -> Location:
-        """Return the location that the options of a read name."""
-        return cls(options.path, options.archive, tuple(sorted(options.archive_options.items())))
+    archive: str | None = None
+    archive_options: tuple[tuple[str, str], ...] = ()
 
     def open(self, *, may_be_elsewhere: bool = False) -> View:
         """Open a new view of the store.

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from rmqclient.arrow.ranges import Ranges
 from rmqclient.filters.sql92_grammar import parse
 from rmqclient.filters.sql92_tree import And, Equal, In, Kind, Literal, Negative, Node, Ordered, Property
-from rmqclient.spark.scan.ranges import Ranges
 
 _T = TypeVar("_T")
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 
 import pyarrow as pa
 
+from rmqclient.arrow.columns import IN_ENTRIES, check_types
+from rmqclient.arrow.record_batches import loss_in_words, record_batch
 from rmqclient.filters.tag import TagFilter
-from rmqclient.spark.scan.columns import IN_ENTRIES
-from rmqclient.spark.scan.record_batches import check_types, loss_in_words, record_batch
 from rmqclient.store import STOPPED, Collector, Columns, MessageQueue
 from rmqclient.store.bodies import DEFAULT_LIMIT
 from rmqclient.store.errors import StoreCorrupt
@@ -30,7 +30,7 @@ PART_BYTES = 8 << 20
 """Bytes of the log per request, if a view does not map whole files."""
 
 _ENTRIES_AT_ONCE = 16_384
-_EVERYTHING = TagFilter(frozenset())
+EVERYTHING = TagFilter(frozenset())
 
 _UNREADABLE = -1
 """Replaces the commit log offset of an entry that cannot be read."""
@@ -43,9 +43,9 @@ _PASSED_OVER = "the commit log has no valid record of it"
 class BatchReader:
     """Arrow record batches of the messages in a view.
 
-    ``schema`` has any of the columns of :mod:`rmqclient.spark.scan.columns`, in any order, with the types that Spark
-    gives them; every batch has exactly this schema. A batch is complete when it has ``rows`` rows, or more than
-    ``size`` bytes in columns of variable size. ``tags`` selects by tag. For use by one thread.
+    ``schema`` has any of the stored columns of :mod:`rmqclient.arrow.columns`, in any order; every batch has exactly
+    this schema. A batch is complete when it has ``rows`` rows, or more than ``size`` bytes in columns of variable size.
+    ``tags`` selects by tag. For use by one thread.
 
     Every record is checked before it is delivered: its CRC, and that it is the message that its entry, or its place in
     the queue, asks for. If messages are damaged or gone, ``on_lost`` gets a sentence with queue, queue offsets, commit
@@ -65,7 +65,7 @@ class BatchReader:
         *,
         rows: int = 10_000,
         size: int = 4 << 20,
-        tags: TagFilter = _EVERYTHING,
+        tags: TagFilter = EVERYTHING,
         max_opened_body_bytes: int = DEFAULT_LIMIT,
         null_unreadable: bool = False,
         on_lost: Callable[[str], None],

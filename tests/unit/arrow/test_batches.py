@@ -12,19 +12,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
-
 from rmqclient import Message, Producer, StoreConfig
+from rmqclient.arrow import batches
+from rmqclient.arrow.batches import BatchReader
 from rmqclient.filters.tag import TagFilter, parse_tags
-from rmqclient.spark.files import batches
-from rmqclient.spark.files.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView, LogPart
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.sweeps import share_of
 from tests.support.written import appending, copy_with_runtime_file, written_store
-from tests.unit.spark.read_rows import (
+from tests.unit.arrow.read_rows import (
     FULL,
     HandMade,
     Row,

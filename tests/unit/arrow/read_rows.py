@@ -13,16 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from rmqclient.spark.files.batches import BatchReader
-from rmqclient.spark.scan.columns import schema_of
+from rmqclient.arrow.batches import BatchReader
+from rmqclient.arrow.columns import METADATA, PROPERTIES, USUAL, schema_of
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LogPart, View
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 
-FULL = to_arrow_schema(schema_of(properties=True, metadata=True), timezone="UTC")
+FULL = schema_of(USUAL | PROPERTIES | METADATA)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, Any]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rmqclient.arrow.where import Where, parse_where
 from rmqclient.errors import FilterError
 from rmqclient.spark.scan.read_options import ReadOptions, parse
-from rmqclient.spark.scan.where import Where, parse_where
 from rmqclient.store import MessageQueue
 
 TAGS = ["paid", "refunded", "it's", None]

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark comes with make install-all")
-
-from rmqclient.spark.files.batches import BatchReader
+from rmqclient.arrow.batches import BatchReader
 from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.written import SMALL, copy_with_runtime_file, overwrite, written_store
-from tests.unit.spark.read_rows import (
+from tests.unit.arrow.read_rows import (
     FULL,
     HandMade,
     Row,

@@ -1,0 +1,1 @@
+"""Arrow: the messages of a store as record batches, without Spark."""
