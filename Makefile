@@ -1,8 +1,8 @@
 # Everything runs from .venv, which `make install` makes; nothing is installed outside of it.
 # The other targets install what they need by themselves, also when what the installation depends on has changed.
 #
-# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, the PostgreSQL driver,
-# the frameworks and Sphinx; without them the tests that need one are skipped, with the reason.
+# The light form is what the demo and `make test` need. `make install-all` adds Spark, Delta Lake, DuckDB and Polars,
+# the PostgreSQL driver, the frameworks and Sphinx; without them the tests that need one are skipped, with the reason.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi) store/kernel/constants.py store/layout.py store/crash_points.py
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
-HEAVY := spark delta postgresql deployment docs django fastapi sqlalchemy structlog frameworks
+HEAVY := spark delta queries postgresql deployment docs django fastapi sqlalchemy structlog frameworks
 SITE := build/docs
 HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
 

@@ -40,6 +40,7 @@ MODULES = {
     S3: ("moto", "pyarrow"),
     "SQLAlchemy": ("sqlalchemy",),
     "structlog": ("structlog",),
+    "DuckDB and Polars": ("duckdb", "polars", "pandas"),
     "prometheus_client": ("prometheus_client",),
 }
 """Every need, with the modules without which it cannot be met."""
