@@ -136,7 +136,7 @@ def test_a_view_of_sql_is_a_read_and_a_table_is_refused_because_spark_keeps_its_
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("colour string", "column colour: the rmq source has key, value"), ("offset int", "offset: .* bigint, not int")],
+    [("colour string", "column colour: a message has key, value"), ("offset int", "offset: .* bigint, not int")],
 )
 def test_a_column_that_is_not_there_is_refused_by_name(spark: SparkSession, root: Path, schema: str, told: str) -> None:
     with pytest.raises(Exception, match=told):
