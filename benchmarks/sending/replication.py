@@ -119,9 +119,10 @@ Pairs = dict[str, tuple[str, Path]]
 def _ours(home: Path, wait_for: str) -> Iterator[Pairs]:
     root, copy = home / "primary", home / "replica"
     open_store(root).close()
-    options = ("--listen", "127.0.0.1:0", "--ha-listen", "127.0.0.1:0", "--wait-for", wait_for)
+    options = ["--listen", "127.0.0.1:0", "--ha-listen", "127.0.0.1:0", "--wait-for", wait_for]
+    options += [] if wait_for == "none" else ["--on-lost", "degrade"]
     with (
-        Process("serve", str(root), *options, "--on-lost", "degrade") as server,
+        Process("serve", str(root), *options) as server,
         follow(copy, server, "--ack", "memory"),
         Producer(str(root)) as producer,
     ):
