@@ -82,7 +82,7 @@ def topics(store: str | Path) -> list[str]:
     return StoreFiles.at(Location(str(store))).topics()
 
 
-class Messages(pads.Dataset):
+class Messages(pads.Dataset):  # type: ignore[misc] # pyarrow is published without types
     """Messages as a :class:`pyarrow.dataset.Dataset`. Made by :func:`messages`.
 
     It can be read again and again, by several threads at a time, and gives the same messages each time. The rows of a

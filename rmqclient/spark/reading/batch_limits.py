@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from rmqclient.arrow.ranges import Offsets
 from rmqclient.spark.scan import offsets
 from rmqclient.spark.scan.place import Place
-from rmqclient.spark.scan.ranges import Offsets
 from rmqclient.spark.scan.read_options import ReadOptions
 from rmqclient.store import MessageQueue
 

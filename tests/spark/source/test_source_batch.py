@@ -13,10 +13,11 @@ import pytest
 pytest.importorskip("pyspark", reason="Spark comes with make install-all")
 
 from rmqclient import Compression, Producer, PullConsumer, PullStatus, StoreConfig
+from rmqclient.arrow.columns import USUAL
 from rmqclient.arrow.ranges import Piece
 from rmqclient.replication.primary import Primary
 from rmqclient.spark.reading.batch_reader import read_split
-from rmqclient.spark.scan.columns import USUAL, schema_of
+from rmqclient.spark.scan.columns import schema_of
 from rmqclient.spark.scan.place import Split
 from rmqclient.spark.scan.read_options import parse
 from rmqclient.store import Message, MessageQueue, MessageStore, open_store
