@@ -26,7 +26,6 @@ from rmqclient.arrow.store_files import Reading, StoreFiles
 from rmqclient.arrow.where import Where, parse_where
 from rmqclient.errors import DataLost
 from rmqclient.filters.tag import TagFilter
-from rmqclient.names import check_topic
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import UnknownTopic
 from rmqclient.store.threads.logs import Log
@@ -52,7 +51,8 @@ def messages(
 ) -> Messages:
     """Return the messages that topics have now, as a dataset. Later messages are not in it, however often it is read.
 
-    ``store`` is the directory of a store, or the URL of an archive (``file:///archive``, ``s3://bucket/prefix``).
+    ``store`` is the directory of a store, or the URL of an archive (``file:///archive``, ``s3://bucket/prefix``). Dead
+    letters are in ``%DLQ%`` and the name of their group.
     ``archive`` is the URL of an archive with the messages that the directory no longer has, and ``archive_options`` are
     those of its file system. The columns are described in :mod:`rmqclient.arrow.columns`; they may be named in any
     case. ``where`` is a condition as in :mod:`rmqclient.arrow.where`. Messages stored at ``since`` or later, and before
@@ -62,9 +62,9 @@ def messages(
     cannot be decompressed raises BodyUnreadable, or is null with ``unreadable_as_null``.
 
     Raises ValueError for a column that does not exist and for a time without a zone, FilterError for a condition that
-    cannot be read, InvalidName, UnknownTopic, NoSuchStore, and as :func:`rmqclient.archive.view.open_view`.
+    cannot be read, UnknownTopic, NoSuchStore, and as :func:`rmqclient.archive.view.open_view`.
     """
-    names = [check_topic(name) for name in ([topics] if isinstance(topics, str) else topics)]
+    names = [topics] if isinstance(topics, str) else list(topics)
     schema = schema_of(columns)
     if not names or not schema.names:
         raise ValueError("give at least one topic and one column")

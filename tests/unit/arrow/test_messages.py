@@ -20,9 +20,11 @@ from rmqclient import Compression, Message, Producer
 from rmqclient.archive.archiver import archive
 from rmqclient.arrow import Messages, messages, topics
 from rmqclient.arrow.columns import ALL, METADATA, PROPERTIES, USUAL
-from rmqclient.errors import DataLost, FilterError, InvalidName, StoreUnusable
+from rmqclient.errors import DataLost, FilterError, StoreUnusable
+from rmqclient.store import open_store
 from rmqclient.store.errors import UnknownTopic
 from tests.support.oracle import reference
+from tests.support.stores import appender_of
 from tests.support.sweeps import share_of
 from tests.support.written import SMALL, written_store
 from tests.unit.arrow.read_rows import row_of
@@ -152,6 +154,13 @@ def test_times_bound_a_dataset(root: Path, both: Messages) -> None:
     assert messages(root, "orders", until=datetime(1960, 1, 1, tzinfo=UTC)).count_rows() == 0
 
 
+def test_dead_letters_are_read_as_any_topic(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s", SMALL, housekeeping=False) as store:
+        store.topics.create("%DLQ%billing", 1)
+        appender_of(store).append(Message("%DLQ%billing", b"given up"))
+    assert messages(tmp_path / "s", "%DLQ%billing").to_table()["value"].to_pylist() == [b"given up"]
+
+
 def test_an_archive_is_read_as_its_store(tmp_path: Path) -> None:
     root = written_store(tmp_path / "store")
     archive(root, f"file://{tmp_path}/archive")
@@ -166,7 +175,7 @@ def test_an_archive_is_read_as_its_store(tmp_path: Path) -> None:
     ("error", "arguments"),
     [
         (UnknownTopic, {"topics": "no-such"}),
-        (InvalidName, {"topics": "a/b"}),
+        (UnknownTopic, {"topics": "a/b"}),
         (ValueError, {"topics": []}),
         (ValueError, {"columns": ["nonsense"]}),
         (ValueError, {"columns": []}),
