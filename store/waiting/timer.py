@@ -144,7 +144,7 @@ class Timer:
 
     def let_go(self) -> None:
         """Undo the circle with what rolls; nothing is rolled after this."""
-        del self._rolling, self.roll_below
+        self._rolling.let_go()
 
     def look(self) -> int:
         """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""

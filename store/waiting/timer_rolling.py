@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import NoReturn
 
-from rmqclient.store.errors import MessageRejected, TimerFull, UnknownTopic
+from rmqclient.store.errors import MessageRejected, StoreClosed, TimerFull, UnknownTopic
 from rmqclient.store.kernel._kernel import Appender, ReceivedMessage, roll_timed
 from rmqclient.store.parts import Parts
 from rmqclient.store.threads.logs import Log
@@ -38,6 +39,10 @@ class Rolling:
         self._appending = appending
         self._deliver = deliver
         self._wait_until_flushed = wait_until_flushed
+
+    def let_go(self) -> None:
+        """Forget the timer, which refers to this; nothing is rolled after this. A second call is harmless."""
+        self._appending = self._deliver = _gone
 
     def roll_below(self, commit_log_offset: int) -> None:
         """Append again, durably, the messages that wait below a commit log offset: their file will be removed.
@@ -79,3 +84,7 @@ class Rolling:
             with contextlib.suppress(TimerFull):  # then deliveries make room
                 self._roll(numbers)
             self._bits.advance()
+
+
+def _gone(*_: object) -> NoReturn:
+    raise StoreClosed("the store is closed")

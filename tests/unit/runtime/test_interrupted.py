@@ -116,6 +116,21 @@ def test_a_close_that_an_exception_ends_is_gone_on_with_by_the_next_one(tmp_path
             other.close()
 
 
+@pytest.mark.guarantee("G87")
+def test_a_close_that_ends_at_its_last_step_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path / "s", SMALL, housekeeping=False)
+
+    def interrupt() -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.lock, "close", interrupt)
+        with pytest.raises(Interrupted):
+            store.close()
+    store.close()
+    assert not store.lock.is_open
+
+
 @contextmanager
 def time_limits() -> Iterator[None]:
     """Let SIGALRM raise."""
