@@ -12,7 +12,7 @@ from rmqclient import Compression, Durability, Message, Producer, SendFuture, St
 from rmqclient.backend import Backend
 from rmqclient.errors import MessageRejected, NotFlushed, StoreClosed
 from rmqclient.store import MessageStore, open_store
-from rmqclient.store.upkeep.flush import Flusher
+from rmqclient.store.upkeep.group_commit import GroupCommit
 
 SYNC = StoreConfig(durability=Durability.SYNC)
 LONG_S = 20.0
@@ -36,7 +36,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     made = Disk()
-    monkeypatch.setattr(Flusher, "wait_until_flushed", lambda *_: made.wait())
+    monkeypatch.setattr(GroupCommit, "wait_until_flushed", lambda *_: made.wait())
     return made
 
 

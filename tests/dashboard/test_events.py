@@ -123,7 +123,7 @@ def test_what_changed_at_14_05(store: Path) -> None:
         assert "mail" not in around
         nothing = text_of(browser.get("/events?at=2026-03-04T14:30").text)
         assert re.search(r"Nothing was done between .* The last before: billing was paused by ada", nothing)
-        assert "write 2h for two hours ago" in text_of(browser.get("/events?at=noon").text)
+        assert "write 2h" in text_of(browser.get("/events?at=noon").text)
 
 
 def test_events_are_chosen_by_kind_name_and_range(store: Path) -> None:
