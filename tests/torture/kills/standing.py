@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqclient import Producer
+from rmqclient import Message, Producer
 from rmqclient.store import open_store
 from rmqclient.store.crash_points import CrashPoint
 from rmqclient.store.files.file_lock import COMPACTION_BYTE, GATE_BYTE, INDEX_BYTE, TOPIC_BYTE
@@ -402,11 +402,17 @@ class Standing:
 
 
 def make_topics(root: Path) -> None:
-    """Make the store and its topics."""
+    """Make the store and its topics, those that the first delay and the first retry would make too.
+
+    Whoever makes a topic waits for the holder of the byte of topics, and no sender of the rig may wait for that.
+    """
     with open_store(root, child.CONFIG, housekeeping=False) as store, Producer(store) as producer:
         producer.create_topic(TOPIC, QUEUES)
         producer.create_topic(child.PRICES, 1, cleanup_policy="compact")
         producer.create_topic(child.ONCE, 1)
+        store.topics.create(child.RETRY_TOPIC, 1)
+        producer.send(Message(child.ONCE, b"by level"), delay_level=1)
+        producer.send(Message(child.ONCE, b"by timer"), delay=0.05)
 
 
 def is_append(where: str) -> bool:
