@@ -210,23 +210,30 @@ class CampaignOfContainers(Campaign):
 
 def is_drained(store: MessageStore) -> bool:
     """Tell whether the group has acknowledged every message of the topic, and what was sent back for a retry."""
+    end = store.state.published_to
     ends = {queue: store.topics.max_offset(queue) for queue in store.topics.all_queues()}
     delayed = sum(end for queue, end in ends.items() if queue.topic == SCHEDULE_TOPIC)
     delivered = sum(end for queue, end in ends.items() if queue.topic == retry_topic(GROUP))
-    return _has_acknowledged_all(store) and delayed == delivered
+    return delayed == delivered and _has_acknowledged_all(store, end)
 
 
 def is_quiet(store: MessageStore) -> bool:
     """Tell the same where all kinds of messages wait for their time: nothing waits any more."""
+    end = store.state.published_to
     waits = any(waiting(store).values()) or any(True for _ in store.timer.pending())
-    return not waits and _has_acknowledged_all(store)
+    return not waits and _has_acknowledged_all(store, end)
 
 
-def _has_acknowledged_all(store: MessageStore) -> bool:
+def _has_acknowledged_all(store: MessageStore, end: int) -> bool:
+    """Tell whether that is so and the log still ends there.
+
+    What was in a handler during the look at what waits may be sent back, and acknowledged, before this look.
+    """
     taken = [queue for queue in store.topics.all_queues() if queue.topic in (TOPIC, retry_topic(GROUP))]
     ends = [store.topics.max_offset(queue) for queue in taken]
     slots = [store.groups.find(GROUP, store.topics.slot(queue)) for queue in taken]
-    return bool(taken) and [slot.committed_offset if slot else -1 for slot in slots] == ends
+    has_all = bool(taken) and [slot.committed_offset if slot else -1 for slot in slots] == ends
+    return has_all and store.state.published_to == end
 
 
 def look_at(store: MessageStore) -> list[str]:
