@@ -31,8 +31,9 @@ class Life:
         self.is_closed = False
         self.is_leaving = False
         """Whether ``close`` is at work; a signal handler may call it again meanwhile."""
+        self._shared_paths = [os.path.join(root, name) for name in _SHARED_NAMES]  # noqa: PTH118  looked at often
         self._identities: dict[str, FileIdentity] = {}
-        """What the shared names lead to, from when it was first there."""
+        """What the shared paths lead to, from when it was first there."""
         self._check_shared_names()
 
     def check_usable(self) -> None:
@@ -60,27 +61,18 @@ class Life:
                 self._state.end_replaced()
 
     def _check_shared_names(self) -> None:
-        for name in _SHARED_NAMES:
-            known = self._identities.get(name)  # before the look: another thread may note what has just been made
-            found = self._identity(name)
+        for path in self._shared_paths:
+            known = self._identities.get(path)  # before the look: another thread may note what has just been made
+            found = _identity(path)
             if known is None:
                 if found is not None:
-                    self._identities.setdefault(name, found)
+                    self._identities.setdefault(path, found)
             elif found != known:
                 how = "removed or renamed" if found is None else "replaced"
                 self._place.end(
-                    f"{self._root / name} was {how} while process {os.getpid()} had the store open: nothing is written "
+                    f"{path} was {how} while process {os.getpid()} had the store open: nothing is written "
                     "to the store any more. Stop all its processes, then start them again"
                 )
-
-    def _identity(self, name: str) -> FileIdentity | None:
-        try:
-            status = (self._root / name).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise as_store_error(error, f"{self._root / name} cannot be looked at") from error
-        return status.st_dev, status.st_ino
 
     @property
     def is_replica(self) -> bool:
@@ -90,3 +82,13 @@ class Life:
     def check_primary(self) -> None:
         """Raise ReadOnlyReplica when the store takes no messages of its own."""
         check_primary(self._root, is_replica=self.is_replica)
+
+
+def _identity(path: str) -> FileIdentity | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116  looked at often
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise as_store_error(error, f"{path} cannot be looked at") from error
+    return status.st_dev, status.st_ino

@@ -12,7 +12,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-def level_of(delay_level: int | None) -> int:
+def wait_of(delay_level: int | None, delay: Duration | None, deliver_at: datetime | None) -> tuple[int, int]:
+    """Return the delay level, 0 for none, and when a message is due as :func:`due_ms` does, and raises."""
+    return _level(delay_level), due_ms(delay_level, delay, deliver_at)
+
+
+def _level(delay_level: int | None) -> int:
     """Return the delay level of a message, 0 for None. Raises TypeError, and ValueError for all but 1 to 18."""
     if delay_level is None:
         return 0

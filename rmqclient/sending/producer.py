@@ -28,7 +28,7 @@ from rmqclient.sending.arguments import (
     window_of,
 )
 from rmqclient.sending.compressor import OVER_BYTES, Compressor, compressor_of
-from rmqclient.sending.due_time import due_ms, level_of
+from rmqclient.sending.due_time import wait_of
 from rmqclient.sending.middleware import SendMiddleware, SurroundedSender
 from rmqclient.sending.reply import Replier
 from rmqclient.sending.request import Requester, RequestFuture
@@ -175,12 +175,12 @@ class Producer(Closing):
                 sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
         else:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
-        # A call costs more than these comparisons, and most messages have no due time.
-        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
-        level = 0 if delay_level is None else level_of(delay_level)
+        wait_level = due = 0
+        if delay_level is not None or delay is not None or deliver_at is not None:  # few messages wait: spare a call
+            wait_level, due = wait_of(delay_level, delay, deliver_at)
         append = self._sender.append  # CPython calls a local name faster than an attribute of an attribute
         try:
-            result = append(message, sharding_key, level, due)
+            result = append(message, sharding_key, wait_level, due)
         except TypeError:
             check_given(message)
             raise
@@ -246,9 +246,9 @@ class Producer(Closing):
                 sharding_key = second if sharding_key is None else refuse_two_keys(second, sharding_key)
         else:
             message, sharding_key = meant(message, second, excess, sharding_key, key, tags, properties)
-        due = due_ms(delay_level, delay, deliver_at) if delay is not None or deliver_at is not None else 0
+        wait_level, due = wait_of(delay_level, delay, deliver_at)
         try:
-            return self._sender.append_async(message, sharding_key, level_of(delay_level), due)
+            return self._sender.append_async(message, sharding_key, wait_level, due)
         except TypeError:
             check_given(message)
             raise
@@ -285,9 +285,9 @@ class Producer(Closing):
         """
         self._sender.check_usable()
         message, key = once_meant(message, second, key)
-        due = due_ms(delay_level, delay, deliver_at)
+        wait_level, due = wait_of(delay_level, delay, deliver_at)
         window = window_of(within, self._backend.limits.file_reserved_hours)
-        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, level_of(delay_level), due)
+        result = self._sender.append_once(with_key(message, key), key, window, sharding_key, wait_level, due)
         if self._is_sync:
             self._sender.wait_until_flushed(result.commit_log_end)
         return result
@@ -315,7 +315,7 @@ class Producer(Closing):
         docs/guide/batches.md.
         """
         check_messages(messages)
-        due, wait_level = due_ms(delay_level, delay, deliver_at), level_of(delay_level)
+        wait_level, due = wait_of(delay_level, delay, deliver_at)
         if compression is None and level is not None:
             raise ValueError(f"level={level!r} without a compression: give one, as compression=Compression.ZSTD")
         if compression is None:

@@ -17,6 +17,7 @@ class LockPlace:
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
         self.path = path
+        self._name = str(path)  # the check is often, and faster without an object for the path
         self._identity = identity
         self.replaced = ""
         """Why the lock guards nothing any more, once that was found; empty before."""
@@ -26,7 +27,7 @@ class LockPlace:
         if self.replaced:
             raise StoreReplaced(self.replaced)
         try:
-            found = self.path.lstat()
+            found = os.lstat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             self.end(
                 f"{self.path.parent} was removed or renamed while process {os.getpid()} had it open: nothing is "

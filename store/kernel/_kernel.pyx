@@ -62,6 +62,7 @@ from rmqclient.store.message_queue import MessageQueue
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    long PyLong_AsLongAndOverflow(object number, int *overflow) except? -1
     object PyContext_CopyCurrent()
     int PyContext_Enter(object context) except -1
     int PyContext_Exit(object context)
@@ -127,6 +128,7 @@ cdef extern from "room.h" nogil:
     bint can_share_blocks(int fd)
     int watch(void *begin, size_t size, const char *path)
     void unwatch(int number)
+    int watched_count
     bint can_store(void *at, size_t size)
     ctypedef struct Watched:
         const char *reserve

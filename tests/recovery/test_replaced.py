@@ -18,7 +18,7 @@ from rmqclient import App, Producer, PullConsumer, StoreConfig
 from rmqclient.consuming.reader import Reader
 from rmqclient.errors import StoreReplaced, StoreUnusable
 from rmqclient.health import findings
-from rmqclient.store import open_store
+from rmqclient.store import life, open_store
 from rmqclient.store.append import releaser
 from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
@@ -236,19 +236,21 @@ def test_a_lock_that_was_replaced_alone_guards_nothing_any_more(tmp_path: Path) 
 def test_what_another_thread_has_just_made_and_noted_is_not_taken_for_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    directory = str(tmp_path / "store" / "commitlog")
     with open_store(tmp_path / "store", SMALL, housekeeping=False) as store:
-        life, look = store.life, store.life._identity
+        identities, look = store.life._identities, life._identity
 
-        def found_before_the_other_made_it(name: str) -> tuple[int, int] | None:
-            if name == "commitlog" and name not in life._identities:
-                (tmp_path / "store" / name).mkdir(exist_ok=True)
-                life._identities[name] = look(name) or (0, 0)
+        def found_before_the_other_made_it(path: str) -> tuple[int, int] | None:
+            if path == directory and path not in identities:
+                Path(path).mkdir(exist_ok=True)
+                identities[path] = look(path) or (0, 0)
                 return None
-            return look(name)
+            return look(path)
 
         monkeypatch.setattr(life, "_identity", found_before_the_other_made_it)
-        life._identities.pop("commitlog", None)
-        life.check_in_place()
+        identities.pop(directory, None)
+        store.life.check_in_place()
+        assert directory in identities
 
 
 @pytest.mark.parametrize("how", [taken_away, copied_over])

@@ -270,7 +270,10 @@ cdef bint can_be_written(Section *section, unsigned char *target, unsigned char 
     That of the header was asked for before the mutex was taken.
     """
     cdef Plan *plan = &section.plan
-    cdef uint64_t last = section.queue_offset + plan.count - 1 - (section.other_slot != NULL)
+    cdef uint64_t last
+    if watched_count == 0:
+        return True
+    last = section.queue_offset + plan.count - 1 - (section.other_slot != NULL)
     return (can_store(section.slot, Q_WAITING_LANES + 8)
             and (section.other_slot == NULL or can_store(section.other_slot, Q_WAITING_LANES + 8))
             and (section.other_slot == NULL or can_store(entry_of(section, plan.count - 1), CONSUME_QUEUE_ENTRY_SIZE))

@@ -1,5 +1,8 @@
 # --- what is sent: the message, and the place where it then stands ----------------------------------------------------
 
+cdef object NO_FLAG = 0                 # as an object, to know the default without a call
+
+
 @cython.final
 @cython.freelist(256)
 cdef class Message:
@@ -20,11 +23,11 @@ cdef class Message:
         self.topic = topic
         self.body = body
         self.tags = tags
-        self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+        self.keys = keys if type(keys) is tuple else (keys,) if isinstance(keys, str) else tuple(keys)
         if self.keys and "" in self.keys:
             raise MessageRejected(f"keys {self.keys!r}: an empty key finds nothing and would not come back: leave it out")
         self.properties = None if properties is None else dict(properties)
-        self.flag = flag_of(flag)
+        self.flag = 0 if flag is NO_FLAG else flag_of(flag)
 
     def with_body(self, bytes body not None, int sys_flag):
         cdef Message message = Message.__new__(Message)
@@ -55,11 +58,14 @@ cdef class Message:
 
 cdef inline int flag_of(object flag) except? -1:
     """The flag of a message. Raises TypeError and ValueError."""
-    if isinstance(flag, bool) or not isinstance(flag, int):
+    cdef long value
+    cdef int overflow = 0
+    if type(flag) is not int and (isinstance(flag, bool) or not isinstance(flag, int)):
         raise TypeError(f"flag={flag!r}: a flag is a whole number of 32 bits with a sign")
-    if not -2147483648 <= flag <= 2147483647:
+    value = PyLong_AsLongAndOverflow(flag, &overflow)
+    if overflow or not -2147483648 <= value <= 2147483647:
         raise ValueError(f"flag={flag}: a flag has 32 bits with a sign: -2,147,483,648 to 2,147,483,647")
-    return flag
+    return <int>value
 
 
 cdef int check_tags(str tags) except -1:
