@@ -22,23 +22,19 @@ In a store, a look that finds nothing new reads three columns of shared memory a
 
 from __future__ import annotations
 
-import functools
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from rmqclient.allocation import Allocation, Strategy, allocate, name_of, unallocated
+from rmqclient.allocation import Allocation, Strategy
 from rmqclient.backend.backend import Backend
-from rmqclient.backend.group_protocols import Death, Grant, Membership, Seat
+from rmqclient.backend.group_protocols import Death, Grant, Membership
 from rmqclient.consumer_config import ConsumerConfig
+from rmqclient.consuming.allocator import Allocator, View
 from rmqclient.consuming.strain import Strain
 from rmqclient.delivery.process_queue import ProcessQueue
-from rmqclient.errors import AllocationError
-from rmqclient.names import RETRY_PREFIX
-from rmqclient.store import NOT_STRAINED, MessageQueue, Strained
-from rmqclient.store.errors import StoreFenced, UnknownTopic
+from rmqclient.store import MessageQueue
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -48,9 +44,6 @@ _DRAINING_INTERVAL_MS = 10
 
 _WANTING_INTERVAL_MS = 50
 """How often a member checks whether a queue that it is to have is free."""
-
-_BETWEEN_CHANGES_S = 0.1
-"""Members that join or leave in quick succession count as one change: a second one waits this long. [5.2: 1 s]"""
 
 Queue = TypeVar("Queue", bound=ProcessQueue)
 
@@ -82,21 +75,6 @@ class TakesQueues(Protocol[Queue]):
         """Tell whether these queues have messages that could begin if a thread were free."""
 
 
-class View(NamedTuple):
-    """What an allocation is computed from."""
-
-    seats: tuple[Seat, ...]
-    queues: tuple[MessageQueue, ...]
-    owners: tuple[tuple[int, int], ...]
-    """Of each queue, the key of the seat that owns it; empty for a strategy that does not ask for the owners."""
-    strained: Strained = NOT_STRAINED
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """Client ids of the members."""
-        return tuple(seat.client_id for seat in self.seats)
-
-
 class Rebalancer(Generic[Queue]):
     """Moves one member towards the queues that it is allocated. For one thread."""
 
@@ -108,22 +86,19 @@ class Rebalancer(Generic[Queue]):
         config: ConsumerConfig,
         strategy: str | Strategy = "averaged",
     ) -> None:
-        self._backend = backend
         self._membership = membership
         self._delivery = delivery
         self._config = config
-        self._strategy = strategy
         self._held: dict[MessageQueue, Queue] = {}
         self._published: tuple[Queue, ...] = ()
         self._lost: dict[MessageQueue, Queue] = {}
         self._drain_until: dict[MessageQueue, float] = {}
         self._view = View((), (), ())
         self._allocation: Allocation = {}
-        self._complaint = ""
+        self._allocator = Allocator(backend, membership, strategy, keeps_order=delivery.keeps_order)
         self._settled = False
         self._next_at = 0.0
         self._renew_at = 0.0
-        self._next_change_at = 0.0
         self._aside_until = 0.0
         self._strain = Strain(membership)
 
@@ -137,9 +112,9 @@ class Rebalancer(Generic[Queue]):
         self._look_at_lent()
         if not self._delivery.keeps_order:
             self._strain.look(self._delivery.kept_s, lambda: self._delivery.has_waiting(self._held.values()))
-        view = self._look()
+        view = self._allocator.look(self._view)
         if view != self._view or time.monotonic() >= self._next_at:
-            self._allocation = self._allocated(view)
+            self._allocation = self._allocator.allocate(view, self._held)
             self._view = view
             self._settled = False
         if not self._settled:
@@ -191,59 +166,8 @@ class Rebalancer(Generic[Queue]):
             wait_ms = min(wait_ms, _DRAINING_INTERVAL_MS)
         elif not self._settled:
             wait_ms = min(wait_ms, _WANTING_INTERVAL_MS)
-        until_change_s = self._next_change_at - time.monotonic()
+        until_change_s = self._allocator.next_change_at - time.monotonic()
         return int(min(wait_ms, until_change_s * 1000 + 1) if until_change_s > 0 else wait_ms)
-
-    def _look(self) -> View:
-        try:
-            seats = self._membership.counted()
-        except StoreFenced as error:  # what would be acknowledged here is thrown away
-            self._complain(logging.ERROR, f"{error}. This member gives its queues back, and takes nothing more")
-            return View((), (), ())
-        if seats != self._view.seats:
-            if time.monotonic() < self._next_change_at:
-                seats = self._view.seats
-            else:
-                self._next_change_at = time.monotonic() + _BETWEEN_CHANGES_S
-        try:
-            queues = tuple(self._backend.topics.read_queues(self._membership.topic))
-        except UnknownTopic:
-            queues = ()
-            if not self._membership.topic.startswith(RETRY_PREFIX):  # made by the first failure
-                self._complain(logging.INFO, f"waiting for topic {self._membership.topic}, which does not exist yet")
-        is_named = isinstance(self._strategy, str)  # a function of the application decides alone
-        return View(
-            seats,
-            queues,
-            self._membership.owners(queues) if self._strategy == "sticky" else (),
-            self._membership.strained() if is_named and not self._delivery.keeps_order else NOT_STRAINED,
-        )
-
-    def _allocated(self, view: View) -> Allocation:
-        """Compute which member gets which queues; empty while this member is not counted or there is no queue."""
-        clients = view.clients
-        if not view.queues or self._membership.client_id not in clients:
-            return {}
-        try:
-            if isinstance(self._strategy, str):
-                return _shared(self._strategy, view)
-            allocation = allocate(self._strategy, clients, view.queues)
-        except AllocationError as error:
-            self._complain(logging.ERROR, f"{error}; this member keeps the queues that it has")
-            return {self._membership.client_id: list(self._held)}
-        left = unallocated(allocation, view.queues)
-        if left:
-            shown = ", ".join(f"{queue.topic}:{queue.queue_id}" for queue in left[:5]) + " ..." * (len(left) > 5)
-            name = name_of(self._strategy)
-            self._complain(
-                logging.WARNING, f"{name} gives {len(left)} queues to nobody: {shown}; they are not consumed"
-            )
-        return allocation
-
-    def _complain(self, level: int, text: str) -> None:
-        if text != self._complaint:
-            self._complaint = text
-            _log.log(level, "group %s: %s", self._membership.group, text)
 
     def _renew(self) -> None:
         lost = [
@@ -332,19 +256,3 @@ class Rebalancer(Generic[Queue]):
         if queues != self._published:
             self._published = queues
             self._delivery.set_queues(queues)
-
-
-@functools.lru_cache(maxsize=8)
-def _shared(strategy: str, view: View) -> Allocation:
-    """Allocate once for all members of this process, which only read the answer."""
-    client_of = {seat.key: seat.client_id for seat in view.seats}
-    owned = zip(view.queues, view.owners, strict=False)  # empty if the strategy does not ask for the owners
-    current = {queue: client_of[owner] for queue, owner in owned if owner in client_of}
-    allocation = allocate(strategy, view.clients, view.queues, current=current)
-    busy, helpers = view.strained
-    moved = [queue for client in busy for queue in allocation.get(client, ())]
-    if not moved or not helpers:
-        return allocation
-    owned_by_helpers = {queue: client for queue, client in current.items() if client in helpers}
-    helped = allocate(strategy, helpers, moved, current=owned_by_helpers)
-    return {client: [] if client in busy else [*part, *helped.get(client, ())] for client, part in allocation.items()}

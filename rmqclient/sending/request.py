@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from rmqclient.backend import Backend
 from rmqclient.backend.futures import AwaitableFuture
+from rmqclient.backend.replies import Replies
 from rmqclient.duration import Duration, to_seconds
 from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
@@ -73,6 +74,68 @@ class _Awaited:
             "its handler may still be at work, or not have begun"
         )
 
+    def closed(self) -> StoreClosed:
+        return StoreClosed(f"request {self.message_id}: its producer was closed before the reply came")
+
+
+class _Unanswered:
+    """The requests whose replies have not come, by correlation id. Safe for threads, which share its lock."""
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+        self.lock = threading.Lock()
+        self.requests: dict[str, _Awaited] = {}
+        self.closed = False
+        self.due = math.inf
+        """Earliest deadline of a request, by the clock's ``elapsed``."""
+
+    def expect(self, correlation_id: str, awaited: _Awaited) -> None:
+        """Add a request, before it is sent. Call it with the lock. Raises StoreClosed."""
+        self.check_open()
+        if not self.requests:  # replies that have come are for ended requests
+            self._replies.skip()
+        self.requests[correlation_id] = awaited
+
+    def check_open(self) -> None:
+        """Raise StoreClosed if the producer was closed."""
+        if self.closed:
+            raise StoreClosed("this producer was closed")
+
+    def sent(self, awaited: _Awaited, message_id: str) -> None:
+        """Set the deadline of a sent request. Its time counts from the call. Call it with the lock."""
+        awaited.message_id = message_id
+        awaited.deadline = awaited.began + awaited.seconds
+        self.due = min(self.due, awaited.deadline)
+
+    def pop(self, correlation_id: str) -> _Awaited | None:
+        """Forget a request; return it unless it has ended."""
+        with self.lock:
+            return self.requests.pop(correlation_id, None)
+
+    def pop_late(self, now: float) -> list[_Awaited]:
+        """Forget the late requests; return them, the latest last. Call it with the lock."""
+        if now < self.due:
+            return []
+        late = [each for each in self.requests.values() if each.deadline <= now]
+        self.requests = {name: each for name, each in self.requests.items() if each.deadline > now}
+        self.due = min((each.deadline for each in self.requests.values()), default=math.inf)
+        return sorted(late, key=lambda each: each.deadline)
+
+    def receive(self) -> None:
+        """End the requests whose replies have come."""
+        while replies := self._replies.take():
+            for reply in replies:
+                correlation_id = reply.some_properties((b"CORRELATION_ID",)).get("CORRELATION_ID", "")
+                if (awaited := self.pop(correlation_id)) is not None:
+                    awaited.end(reply)
+
+    def fail(self, error: Exception | None = None) -> None:
+        """End all requests with this error; without one, because their producer was closed."""
+        with self.lock:
+            left, self.requests = list(self.requests.values()), {}
+        for awaited in left:
+            awaited.end(error or awaited.closed())
+
 
 class Requester:
     """Sends requests and receives their replies. Safe for threads. Its own thread starts on demand."""
@@ -81,13 +144,10 @@ class Requester:
         self._replies = backend.producers.replies()
         self._envelope: Mapping[str, str] | None = None
         """Properties by which replies come here; None before the first request."""
-        self._changing = Condition(threading.Lock())
-        self._awaited: dict[str, _Awaited] = {}
-        self._due = math.inf
-        """Earliest deadline of a request, by the clock's ``elapsed``."""
+        self._unanswered = _Unanswered(self._replies)
+        self._changing = Condition(self._unanswered.lock)
         self._wakes_at = math.inf
         """The time of the listener's next look without a ring, by the clock's ``elapsed``."""
-        self._closed = False
         self._listener: threading.Thread | None = None
         self._called = threading.Event()
         """Set if the requester's own thread has to listen, or to end."""
@@ -118,10 +178,8 @@ class Requester:
     def close(self) -> None:
         """End the thread. Waiting requests fail with StoreClosed. Closing twice does nothing."""
         with self._changing:
-            self._closed = True
-            left, self._awaited = list(self._awaited.values()), {}
-        for awaited in left:
-            awaited.end(StoreClosed(f"request {awaited.message_id}: its producer was closed before the reply came"))
+            self._unanswered.closed = True
+        self._unanswered.fail()
         if self._envelope is not None:
             self._replies.bell.ring()
             self._called.set()
@@ -137,51 +195,27 @@ class Requester:
         envelope = self._envelope or self._open()
         correlation_id = str(uuid.uuid4())
         awaited = _Awaited(message.topic, seconds)
-        self._expect(correlation_id, awaited)
+        with self._changing:
+            self._unanswered.expect(correlation_id, awaited)
         try:
-            sent = send(self._asking(message, correlation_id, seconds, envelope), sharding_key)
+            sent = send(_asking(message, correlation_id, seconds, envelope), sharding_key)
         except BaseException:
-            with self._changing:
-                self._awaited.pop(correlation_id, None)
+            self._unanswered.pop(correlation_id)
             raise
         self._time(awaited, sent.message_id)
         return awaited
 
     def _open(self) -> Mapping[str, str]:
-        envelope = self._replies.open()
+        envelope = {"REPLY_TO_CLIENT": self._replies.client_id, **self._replies.open()}
         with self._changing:
-            if self._closed:
-                raise StoreClosed("this producer was closed")
+            self._unanswered.check_open()
             self._envelope = envelope
         return envelope
 
-    def _asking(self, message: Message, correlation_id: str, seconds: float, envelope: Mapping[str, str]) -> Message:
-        asking = {
-            "CORRELATION_ID": correlation_id,
-            "REPLY_TO_CLIENT": self._replies.client_id,
-            "TTL": str(max(1, round(seconds * 1000))),
-            **envelope,
-        }
-        properties = {**(message.properties or {}), **asking}
-        return Message(
-            message.topic, message.body, tags=message.tags, keys=message.keys, properties=properties, flag=message.flag
-        )
-
-    def _expect(self, correlation_id: str, awaited: _Awaited) -> None:
-        """Add a waiting request, before it is sent."""
-        with self._changing:
-            if self._closed:
-                raise StoreClosed("this producer was closed")
-            if not self._awaited:  # replies that have come are for ended requests
-                self._replies.skip()
-            self._awaited[correlation_id] = awaited
-
     def _time(self, awaited: _Awaited, message_id: str) -> None:
-        """Set the deadline of a sent request. Its time counts from the call."""
+        """Set the deadline of a sent request, and wake the listener if it would sleep too long for it."""
         with self._changing:
-            awaited.message_id = message_id
-            awaited.deadline = awaited.began + awaited.seconds
-            self._due = min(self._due, awaited.deadline)
+            self._unanswered.sent(awaited, message_id)
             gives_way = self._listener not in (None, self._thread)  # to the own thread
             is_to_wake = gives_way or awaited.deadline < self._wakes_at < math.inf
         if is_to_wake:
@@ -190,7 +224,7 @@ class Requester:
     def _listens_alone(self) -> bool:
         """Let the calling thread listen, if no thread does and no other reply is awaited; return whether it does."""
         with self._changing:
-            if self._listener is not None or len(self._awaited) != 1:
+            if self._listener is not None or len(self._unanswered.requests) != 1:
                 return False
             self._listener = threading.current_thread()
         return True
@@ -198,7 +232,7 @@ class Requester:
     def _have_listener(self) -> None:
         """Let the requester's own thread listen, if no thread does."""
         with self._changing:
-            if self._listener is None and self._awaited:
+            if self._listener is None and self._unanswered.requests:
                 self._call_thread()
 
     def _call_thread(self) -> None:
@@ -210,7 +244,7 @@ class Requester:
         self._called.set()
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self._unanswered.closed:
             self._called.wait()
             self._called.clear()
             if self._listener is self._thread:
@@ -219,9 +253,9 @@ class Requester:
         self._leave()  # another thread may have called it just now
 
     def _listen(self, own: _Awaited | None) -> None:
-        """Receive replies: until ``own`` has ended or other replies are awaited; all replies without ``own``."""
+        """Receive replies until ``own`` has ended or others are awaited too; without ``own``, until none is awaited."""
         bell = self._replies.bell
-        while not self._closed:
+        while not self._unanswered.closed:
             heard = bell.heard()
             pause_s = self._step()
             if self._has_listened(own):
@@ -233,8 +267,8 @@ class Requester:
             if self._listener is not threading.current_thread():  # a callback has sent a request, which took the role
                 return True
             if own is None:
-                return not self._awaited
-            return own.future.done() or len(self._awaited) > 1
+                return not self._unanswered.requests
+            return own.future.done() or len(self._unanswered.requests) > 1
 
     def _leave(self) -> None:
         """Stop listening, if the calling thread does. The requester's own thread takes over if a reply is awaited."""
@@ -243,53 +277,34 @@ class Requester:
                 return
             self._listener, self._wakes_at = None, math.inf
             self._changing.notify_all()
-            if self._awaited:
+            if self._unanswered.requests:
                 self._call_thread()
 
     def _step(self) -> float:
         """Receive replies and end late requests; return the seconds that the listener may sleep."""
         try:
             self._replies.listen()  # before the look, so that a later reply wakes the listener
-            self._look()
-            return self._expire()
+            self._unanswered.receive()
+            now = clock.elapsed()
+            with self._changing:
+                late = self._unanswered.pop_late(now)
+                self._wakes_at = min(self._unanswered.due, now + _LONGEST_WAIT_S)
+                pause_s = clock.real_s(self._wakes_at - now)
+            for awaited in late:  # a late thread may find several
+                awaited.end(awaited.late())
         except Exception as error:  # noqa: BLE001 - without a listener all requests would wait forever
             _log.error("replies cannot be received: %s: %s", type(error).__name__, error)
-            self._fail_all(error)
+            self._unanswered.fail(error)
             return 0.0
-
-    def _look(self) -> None:
-        """Receive the replies that have come."""
-        while replies := self._replies.take():
-            for reply in replies:
-                self._receive(reply)
-
-    def _receive(self, reply: ReceivedMessage) -> None:
-        correlation_id = reply.some_properties((b"CORRELATION_ID",)).get("CORRELATION_ID", "")
-        with self._changing:
-            awaited = self._awaited.pop(correlation_id, None)
-        if awaited is not None:
-            awaited.end(reply)
-
-    def _expire(self) -> float:
-        """End late requests; return the seconds until the next deadline."""
-        now = clock.elapsed()
-        late: list[_Awaited] = []
-        with self._changing:
-            if now >= self._due:
-                late = [awaited for awaited in self._awaited.values() if awaited.deadline <= now]
-                self._awaited = {name: each for name, each in self._awaited.items() if each.deadline > now}
-                self._due = min((each.deadline for each in self._awaited.values()), default=math.inf)
-            self._wakes_at = min(self._due, now + _LONGEST_WAIT_S)
-            pause_s = clock.real_s(self._wakes_at - now)
-        for awaited in sorted(late, key=lambda each: each.deadline):  # a late thread may find several
-            awaited.end(awaited.late())
         return pause_s
 
-    def _fail_all(self, error: Exception) -> None:
-        with self._changing:
-            left, self._awaited = list(self._awaited.values()), {}
-        for awaited in left:
-            awaited.end(error)
+
+def _asking(message: Message, correlation_id: str, seconds: float, envelope: Mapping[str, str]) -> Message:
+    asking = {"CORRELATION_ID": correlation_id, "TTL": str(max(1, round(seconds * 1000))), **envelope}
+    properties = {**(message.properties or {}), **asking}
+    return Message(
+        message.topic, message.body, tags=message.tags, keys=message.keys, properties=properties, flag=message.flag
+    )
 
 
 def _seconds(timeout: Duration) -> float:

@@ -33,6 +33,7 @@ class TopicTable(QueueTable):
         super().__init__(root, state, lock_timeout_ms)
         self._lock = lock
         self._policies = CleanupPolicies(root, state)
+        self.is_compact = self._policies.is_compact
         self._configs: Mapping[str, TopicConfig] = {}
         self._configs_at: tuple[int, tuple[int, int, int]] | None = None
 
@@ -206,10 +207,6 @@ class TopicTable(QueueTable):
                 self.raise_min_offset(queue, end)
         self._state.signal_membership()
         return is_removed
-
-    def is_compact(self, topic: str) -> bool:
-        """Tell whether a topic keeps the latest message of each key."""
-        return self._policies.is_compact(topic)
 
     def compact_queues(self) -> list[MessageQueue]:
         """Return the queues of all compact topics, by slot."""

@@ -119,6 +119,7 @@ class Timer:
         self.message = self._entries.message
         self._rolling = Rolling(parts, bits, self._entries, self._appending, self._deliver, wait_until_flushed)
         self.roll_below = self._rolling.roll_below
+        self.let_go = self._rolling.let_go
         self._record = TimerRecord(parts, bits, wait_until_flushed)
         self.persist = self._record.persist
         self._appender: Appender | None = None
@@ -141,10 +142,6 @@ class Timer:
             if pause_ms > 0:
                 self._bell.wait(heard, clock.real_s_to(pause_ms))
         self._heap = TimerHeap()
-
-    def let_go(self) -> None:
-        """Undo the circle with what rolls; nothing is rolled after this."""
-        self._rolling.let_go()
 
     def look(self) -> int:
         """Deliver what is due, up to a slice; return in how many ms to look again. Raises what an append raises."""

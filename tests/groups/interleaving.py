@@ -26,7 +26,7 @@ from unittest import mock
 from rmqclient.allocation import allocate
 from rmqclient.backend.group_protocols import Grant, Terms
 from rmqclient.consumer_config import ConsumerConfig
-from rmqclient.consuming import rebalance
+from rmqclient.consuming import allocator, rebalance
 from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.filters import MessageFilter
@@ -64,7 +64,8 @@ def stage(root: Path) -> Iterator[Callable[[int], Run]]:
             stack.enter_context(mock.patch.object(store.state, "awake", Awake()))
         for module in (members, roll, awake):
             stack.enter_context(mock.patch.object(module, "boottime", clock.boottime))
-        stack.enter_context(mock.patch.object(rebalance, "time", SimpleNamespace(monotonic=clock.monotonic)))
+        for module in (allocator, rebalance):
+            stack.enter_context(mock.patch.object(module, "time", SimpleNamespace(monotonic=clock.monotonic)))
 
         def play(seed: int) -> Run:
             run = Run(seed, stores, clock, f"t{seed % QUEUES + 1}", STRATEGIES[seed % len(STRATEGIES)])

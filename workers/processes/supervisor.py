@@ -26,22 +26,19 @@ from __future__ import annotations
 import logging
 import random
 import signal
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 import multiprocess.connection
 from multiprocess.connection import Connection
 
-from rmqclient.admin.workers import WorkerState, WorkerTable
+from rmqclient.admin.workers import WorkerTable
 from rmqclient.consuming.workers import KILL, STOP
 from rmqclient.errors import QueueError, StoreReplaced
-from rmqclient.workers.exit_codes import ExitCode, WorkerExit
-from rmqclient.workers.processes.child import Child, helpers
-from rmqclient.workers.processes.left_behind import Orphans
+from rmqclient.workers.exit_codes import ExitCode
+from rmqclient.workers.processes.children import Children
 from rmqclient.workers.processes.reporting import Reporting
 from rmqclient.workers.processes.signals import SignalPipe
-from rmqclient.workers.processes.stacks import forget_stacks
 from rmqclient.workers.processes.standing import Standing
 from rmqclient.workers.processes.worker import Boot
 from rmqclient.workers.processes.worker_life import (
@@ -59,7 +56,6 @@ from rmqclient.workers.processes.worker_life import (
     Start,
     Stop,
     Tick,
-    Vitals,
     Worker,
     step,
 )
@@ -74,15 +70,15 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Runs workers until they are told to stop.
+    """Runs workers until it is asked to stop them.
 
     Every worker gets ``boot``, with its own slot and name, and with the time to drain that ``limits`` leave. Start the
     fork server first (:func:`rmqclient.workers.processes.child.start_fork_server`), and install ``signal_pipe`` with
     :data:`SIGNALS`.
     Workers are members ``<member_name>-1``, ``-2`` and so on of broadcast groups; a worker that replaces
     another one has its number. ``check_in_place`` raises StoreReplaced when another store is at the path. ``owner`` is
-    the process for whose time the workers run, and which may say :data:`STOP` and :data:`KILL`. ``mark`` writes what
-    becomes of them into the marks of the store, where ``application`` is named, with its version.
+    the process with which the workers end, and which may send :data:`STOP` and :data:`KILL`. ``mark`` writes starts,
+    stops and failures of workers into the marks of the store, under the name and version ``application``.
     """
 
     def __init__(
@@ -100,21 +96,18 @@ class Supervisor:
         application: str = "",
         owner: Connection | None = None,
     ) -> None:
-        self._table = table
         self._owner = owner
         self._check_in_place = check_in_place
         self._mark = mark
         self._application = application
-        self._boot = boot
         self._signals = signal_pipe
         self._limits = limits or Limits()
         self._member_name = member_name
         self._reporting = reporting or Reporting()
         self._workers: dict[int, Worker] = {}
-        self._children: dict[int, Child] = {}
-        self._starts: Counter[int] = Counter()
         self._standing = Standing()
-        self._orphans = Orphans()
+        boot = replace(boot, drain_timeout_s=self._limits.drain_timeout_s)
+        self._children = Children(table, boot, self._standing, member_name)
         self._stopping = False
         self._exit_code = ExitCode.OK
         for _ in range(processes):
@@ -130,13 +123,12 @@ class Supervisor:
                 self._turn()
             end = f"ended: {self._exit_code.name.lower()}"
         finally:
-            for child in self._children.values():
-                child.send(signal.SIGKILL)
+            self._children.kill_all()
             self._mark("stop", self._member_name, f"{self._application} {end}")
         return self._exit_code
 
     def _turn(self) -> None:
-        awaited = [self._signals, *(child.sentinel for child in self._children.values())]
+        awaited = [self._signals, *self._children.sentinels()]
         if self._owner is not None:
             awaited.append(self._owner)
         ready = multiprocess.connection.wait(awaited, self._seconds_to_wait())
@@ -144,24 +136,21 @@ class Supervisor:
             self._on_signal(arrived)
         if self._owner in ready:
             self._on_word(self._owner)
-        for number, child in list(self._children.items()):
-            code = child.exit_code()
-            if code is not None:
-                if self._workers[number].phase is Phase.STARTING:  # it may have been ready since the last look
-                    self._feed(number, Tick(self._vitals(number)))
-                self._feed(number, Exited(code, random.random()))
-        self._standing.look([child.pid for child in self._children.values()])
+        for number, code in self._children.exits():
+            if self._workers[number].phase is Phase.STARTING:  # it may have been ready since the last look
+                self._feed(number, Tick(self._children.vitals(number)))
+            self._feed(number, Exited(code, random.random()))
+        self._standing.look(self._children.pids())
         for number in list(self._workers):
-            self._feed(number, Tick(self._vitals(number)))
+            self._feed(number, Tick(self._children.vitals(number)))
         if all(worker.phase is Phase.CRASH_LOOP for worker in self._workers.values()):
             _log.error("every worker is in a crash loop: giving up")
             self._give_up(ExitCode.CRASH_LOOP)
         if not self._stopping:
             self._look()
         self._forget_stopped_workers()
-        self._orphans.look(self._own())
-        slots = [child.slot for child in self._children.values()]
-        self._reporting.look(len(self._workers), {slot: self._table.status(slot) for slot in slots})
+        self._children.look_at_orphans()
+        self._reporting.look(len(self._workers), self._children.statuses())
 
     def _look(self) -> None:
         try:
@@ -175,20 +164,6 @@ class Supervisor:
         due_s = min(worker.due_at for worker in self._workers.values()) - self._standing.ran_s()
         return max(0.0, min(due_s, LOOK_INTERVAL_S))
 
-    def _vitals(self, number: int) -> Vitals | None:
-        child = self._children.get(number)
-        if child is None:
-            return None
-        status = self._table.status(child.slot)
-        message_age_s = _seconds(status.message_age_ms)
-        if message_age_s is not None:
-            message_age_s = self._standing.running_s(child.pid, message_age_s)
-        is_ready = status.state in (WorkerState.READY, WorkerState.OVERDUE)
-        beat_age_s = _seconds(status.beat_age_ms)
-        if beat_age_s is not None:
-            beat_age_s = self._standing.watched_s(beat_age_s)
-        return Vitals(is_ready, beat_age_s, message_age_s)
-
     def _feed(self, number: int, event: Event) -> None:
         self._workers[number], actions = step(self._workers[number], event, self._standing.ran_s())
         for action in actions:
@@ -197,59 +172,21 @@ class Supervisor:
     def _carry_out(self, number: int, action: Action) -> None:
         match action:
             case Start():
-                self._start(number)
-            case Send(signal_number) if number in self._children:
-                self._children[number].send(signal_number)
-            case MarkOverdue(limit_s) if number in self._children:
-                self._table.mark_overdue(self._children[number].slot, limit_s)
-            case Release() if number in self._children:
-                child = self._children.pop(number)
-                self._kill_left_behind(number, child)
-                child.close()
-                self._table.release(child.slot)
+                if not self._children.start(number):
+                    self._feed(number, Exited(None, random.random()))
+            case Send(signal_number):
+                self._children.send(number, signal_number)
+            case MarkOverdue(limit_s):
+                self._children.mark_overdue(number, limit_s)
+            case Release():
+                self._children.release(number)
             case Say(level, text):
-                child_or_none = self._children.get(number)
-                pid = f" (pid {child_or_none.pid})" if child_or_none else ""
+                pid = self._children.shown_pid(number)
                 _log.log(level, "worker %d%s: %s", number, pid, text)
                 if not self._stopping and level >= logging.WARNING:
                     self._mark("worker", f"{self._member_name}-{number}", f"{text}{pid}")
             case GiveUp(code):
                 self._give_up(code)
-
-    def _start(self, number: int) -> None:
-        try:
-            slot = self._table.claim(f"{self._member_name}-{number}", self._starts[number])
-        except QueueError as error:
-            _log.error("worker %d: no slot: %s", number, error)
-            self._feed(number, Exited(None, random.random()))
-            return
-        try:
-            child = Child(
-                replace(
-                    self._boot,
-                    slot=slot,
-                    drain_timeout_s=self._limits.drain_timeout_s,
-                    member_name=f"{self._member_name}-{number}",
-                )
-            )
-        except (OSError, EOFError) as error:
-            _log.error("worker %d: no process: %s", number, error)
-            self._table.release(slot)
-            self._feed(number, Exited(None, random.random()))
-            return
-        self._starts[number] += 1
-        self._children[number] = child
-        self._table.assign(slot, child.pid)
-
-    def _kill_left_behind(self, number: int, child: Child) -> None:
-        """Kill what a worker that did not end in order had started: its messages are handled again without it."""
-        if child.exit_code() != WorkerExit.STOPPED and (count := self._orphans.kill_new({child.pid, *self._own()})):
-            _log.warning("worker %d (pid %d): %d processes that it had started were killed", number, child.pid, count)
-        forget_stacks(child.pid)
-
-    def _own(self) -> set[int]:
-        """Return what is no orphan; workers are one if their fork server was killed."""
-        return {*helpers(), *(child.pid for child in self._children.values())}
 
     def _on_signal(self, arrived: signal.Signals) -> None:
         match arrived:
@@ -278,7 +215,7 @@ class Supervisor:
         if self._stopping:
             return
         self._stopping = True
-        in_flight = sum(self._table.status(child.slot).in_flight for child in self._children.values())
+        in_flight = sum(status.in_flight for status in self._children.statuses().values())
         _log.log(
             logging.WARNING if in_flight else logging.INFO,
             "stopping: messages in flight: %d, they may finish within %g s. "
@@ -320,7 +257,3 @@ class Supervisor:
                 del self._workers[number]
                 if worker.unclean and self._stopping and self._exit_code is ExitCode.OK:
                     self._exit_code = ExitCode.FAILED
-
-
-def _seconds(milliseconds: float | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000

@@ -10,6 +10,7 @@
 ``lease``           one queue leased to one remote member, and the members that wait for it
 ``allocation``      the intended owner of each queue, as remote and as local members compute it
 ``fences``          ordered queues that are reserved for a client whose server died
+``seating``         which member has a seat for which of its topics
 ``seats``           remote members in the store's table of members, and the thread that renews them
 ==================  ==================================================================================
 """

@@ -17,17 +17,14 @@ from rmqclient.broker.groups.fences import Fences
 from rmqclient.broker.groups.leases import Leases
 from rmqclient.broker.groups.locks import LocksRoom
 from rmqclient.broker.groups.offsets import Commits, OffsetsRoom, StartOffsets
+from rmqclient.broker.groups.seating import Seating
 from rmqclient.broker.groups.seats import Seats
 from rmqclient.broker.groups.transfers import Transfers
 from rmqclient.broker.limits.counters import Counters
 from rmqclient.broker.limits.made import Made
 from rmqclient.broker.routes import Room, Route
 from rmqclient.broker.topics.topics import Topics
-from rmqclient.errors import QueueError
 from rmqclient.store import MessageQueue, MessageStore
-from rmqclient.store.threads.logs import Log
-
-_log = Log(__name__)
 
 _SILENCE_EVERY_S = 10.0
 _STOOD_S = 2 * _SILENCE_EVERY_S
@@ -70,10 +67,8 @@ class GroupsRoom:
         self._locks = LocksRoom(store, self.clients, self.leases, fences, broker_name, read_only=read_only)
         offsets = OffsetsRoom(store, self.clients, self.commits, self._start_offsets)
         self._rooms: tuple[Room, ...] = (self._locks, offsets)
-        self._topics_of: dict[Consumer, set[str]] = {}
-        self._unseated: set[Consumer] = set()
+        self._seating = Seating(self._seats, self.leases)
         self._announced: dict[str, tuple[object, ...]] = {}
-        self._logged: set[tuple[str, str, str]] = set()
         self._is_called = False  # whether a look is scheduled on the loop
         self._looked_for_silence_at = time.monotonic()
 
@@ -112,63 +107,17 @@ class GroupsRoom:
         """Give a member its seats, and take back those of topics that it no longer subscribes to."""
         self._start_offsets.note(consumer, functools.partial(self.awaited.awaits, consumer.peer))
         if consumer.shares_queues and not self.is_read_only:
-            for topic in self._topics_of.setdefault(consumer, set()) - consumer.subscriptions.keys():
-                self._topics_of[consumer].discard(topic)
-                self.leases.release_topic(consumer, topic)
-                self._seats.leave(consumer, topic)
-            self._seat(consumer)
+            self._seating.joined(consumer)
         self._allocations.forget()
 
     def left(self, consumer: Consumer) -> None:
         """Take a member's queues and seats back; tell the others of its group."""
-        self._unseated.discard(consumer)
-        self.leases.leave(consumer)
-        self._leave_seats(consumer)
+        self._seating.left(consumer)
         if not self.clients.consumers.of(consumer.group):
             self._start_offsets.forget(consumer.group)
             self._announced.pop(consumer.group, None)
         self._allocations.forget()
         self.announce(consumer.group)
-
-    def _seat(self, consumer: Consumer) -> None:
-        """Take a seat for every topic; a failed one is tried again at each look."""
-        self._unseated.discard(consumer)
-        for topic, subscription in consumer.subscriptions.items():
-            try:
-                sits = self._seats.sit(consumer, subscription)
-            except QueueError as error:
-                self._complain(consumer, topic, f"has no seat, and gets no messages: {error}")
-                sits = False
-            else:
-                if not sits:
-                    wants = f"{subscription.expression_type} {subscription.expression!r}"
-                    self._complain(consumer, topic, f"wants {wants}, and local members want others: it gets none")
-            if sits:
-                consumer.refused.discard(topic)
-                self._topics_of[consumer].add(topic)
-            else:
-                consumer.refused.add(topic)
-                self._unseated.add(consumer)
-                self._topics_of[consumer].discard(topic)
-                self.leases.release_topic(consumer, topic)
-                self._seats.leave(consumer, topic)
-
-    def _leave_seats(self, consumer: Consumer) -> None:
-        """Leave the seats of topics in which no queue is reserved for a client that may come back."""
-        topics = self._topics_of.get(consumer, set())
-        for topic in [each for each in topics if not self.leases.has_any(consumer, each)]:
-            topics.discard(topic)
-            self._seats.leave(consumer, topic)
-        if not topics:
-            self._topics_of.pop(consumer, None)
-
-    def _complain(self, consumer: Consumer, topic: str, text: str) -> None:
-        key = (consumer.group, topic, consumer.client_id)
-        if key not in self._logged:
-            if len(self._logged) >= 10_000:
-                self._logged.clear()
-            self._logged.add(key)
-            _log.error("group %s, topic %s: %s %s", consumer.group, topic, consumer.client_id, text)
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -186,10 +135,7 @@ class GroupsRoom:
         """Find changes by local members and by time, and advance the moves of queues."""
         self._is_called = False
         self._seats.forget_local_ids()
-        for consumer in list(self._unseated):
-            self._seat(consumer)
-        for consumer in [each for each in self._topics_of if not each.peer.is_open]:
-            self._leave_seats(consumer)
+        self._seating.look()
         self.leases.look()
         self._locks.end_old()
         for group in self.clients.consumers.groups():

@@ -278,7 +278,7 @@ def test_requests_with_several_times_end_in_their_order(producer: Producer) -> N
     futures, deadlines = {}, dict[float, float]()
     for seconds in (1.5, 0.5, 1.0):
         futures[seconds] = producer.request_async(Message("orders", b""), seconds)
-        deadlines |= {each.seconds: each.deadline for each in producer._requester._awaited.values()}
+        deadlines |= {each.seconds: each.deadline for each in producer._requester._unanswered.requests.values()}
     # When the time of each is over
     for seconds, future in futures.items():
         future.add_done_callback(partial(lambda seconds, _: ended.append(seconds), seconds))
@@ -337,7 +337,7 @@ def test_a_callback_that_exits_ends_nothing_else(store: MessageStore, producer: 
 def test_a_request_that_cannot_be_sent_is_not_awaited(producer: Producer) -> None:
     with pytest.raises(MessageRejected):
         producer.request(Message("orders", object()), LONG_S)
-    assert not producer._requester._awaited
+    assert not producer._requester._unanswered.requests
 
 
 def test_closing_ends_the_requests_that_wait(store: MessageStore) -> None:

@@ -86,7 +86,7 @@ def test_an_interrupted_waiter_leaves_the_listening_to_the_requester(
         monkeypatch.setattr(bell, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             producer.request(Message("held", b""), 20 * SHORT_S)  # its thread waits before that, on a busy machine, too
-        wait_for(lambda: not producer._requester._awaited, "somebody who ends it when its time is over")
+        wait_for(lambda: not producer._requester._unanswered.requests, "somebody who ends it when its time is over")
         assert producer.request_async(Message("echo", b"!"), LONG_S).result(LONG_S).body == b"!"
 
 
