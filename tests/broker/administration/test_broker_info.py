@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,6 @@ from rmqclient import Message, Producer, PullConsumer
 from rmqclient.remoting.bodies import BrokerStats, KVTable
 from rmqclient.remoting.codes import RequestCode
 from tests.broker.asking import Asking, asking
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def test_the_figures_are_those_of_the_store(client: Asking) -> None:

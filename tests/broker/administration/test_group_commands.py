@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from rmqclient import Message, Producer, PullConsumer
 from rmqclient.remoting.bodies import GroupConfig, GroupTable, TopicList
 from rmqclient.remoting.codes import RequestCode
-from tests.broker.asking import Asking, asking
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
+from tests.broker.asking import Asking
 
 
 def test_a_group_has_the_settings_that_it_was_given(client: Asking) -> None:

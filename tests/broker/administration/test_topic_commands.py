@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +11,7 @@ from rmqclient.remoting.bodies import TopicConfig, TopicList, TopicStats, TopicT
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue
-from tests.broker.asking import Asking, asking
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
+from tests.broker.asking import Asking
 
 
 def test_all_queues_of_a_new_topic_are_listed_at_once(client: Asking) -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rmqclient.broker.address import Address
 from rmqclient.broker.producers.questions import restored
@@ -14,17 +10,11 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import MessageQueue, ReceivedMessage
 from rmqclient.store.wire import decode_records
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of
 
 COMMIT, ROLLBACK = 8, 12
 HALF = {**ONES, "TRAN_MSG": "true", "PGROUP": "makers"}
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def begun(client: Asking) -> ReceivedMessage:

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import Message
 from rmqclient.store.wire import encode_batch, parse_offset_id
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking
 from tests.broker.sending.sends import messages, send_of
 
 OWN = ["7F00000144FC4E0E2F2A6DF22340000" + digit for digit in "789"]
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def batch_of(body: bytes, properties: dict[str, str] | str = "WAIT\x01true") -> Frame:

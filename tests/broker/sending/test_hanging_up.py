@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from tests.broker.asking import Asking, AskingPeer, asking
+from tests.broker.asking import Asking, AskingPeer
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of
 
 COMMIT = 8
 HALF = {**ONES, "TRAN_MSG": "true", "PGROUP": "makers"}
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def after_hanging_up(client: Asking, asked: Frame) -> Frame:

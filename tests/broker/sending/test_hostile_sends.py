@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
 from rmqclient.store.inspect.verify import verify
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking
 from tests.broker.sending.sends import ONES, read, send_of
 from tests.workers.commands.test_cli import run
 
@@ -34,12 +33,6 @@ PROPERTIES = (
     "RETRY_TOPIC\x01../../x\x02ORIGIN_MESSAGE_ID\x01zz",
 )  # fmt: skip
 VALUES = NUMBERS + LIMITS + NAMES + PROPERTIES
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def kinds(client: Asking) -> list[Frame]:

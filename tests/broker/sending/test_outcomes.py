@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import RetentionConfig, StoreConfig
@@ -17,12 +15,6 @@ from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import messages, read, send_of
 
 LONGEST_S = 20.0
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def every_way(client: Asking) -> list[Frame]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +12,9 @@ from rmqclient.remoting.bodies import GroupConfig
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import ReceivedMessage
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of
 from tests.support.stores import appender_of
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def sent(client: Asking, **fields: Any) -> ReceivedMessage:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.broker.asking import Asking, asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, messages, only, read, send_of, text
 
 EXTRAS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def test_a_message_is_stored_as_it_was_sent_and_the_answer_says_where(client: Asking) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,17 +10,11 @@ from rmqclient.broker.sending.waits import RecallHandle, Wait, wait_of
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.remoting.errors import AnswerError
 from rmqclient.remoting.frame import Frame
-from tests.broker.asking import Asking, asking
+from tests.broker.asking import Asking
 from tests.broker.sending.sends import ONES, UNIQ_KEY, read, send_of
 
 NOW = 1_795_333_100_000
 DAY_MS = 86_400_000
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,6 @@ from rmqclient.store.settings.config_file import TopicConfig
 from tests.broker.asking import Asking, AskingPeer, asking
 
 FOUR = TopicConfig(read_queue_count=4, write_queue_count=4)
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Asking]:
-    with asking(tmp_path) as found:
-        yield found
 
 
 def test_a_route_names_the_address_by_which_its_asker_came_in(client: Asking) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,27 +11,10 @@ from rmqclient.archive.archiver import archive
 from rmqclient.archive.storage import Storage
 from rmqclient.archive.view import ArchivedView
 from rmqclient.errors import ArchiveError
-from rmqclient.store import MessageStore, open_store
+from rmqclient.store import MessageStore
 from rmqclient.store.inspect.view import LocalView
 from tests.support.archived import more, rows
-from tests.support.written import SMALL, written_store
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
-def target(tmp_path: Path) -> Path:
-    return tmp_path / "archive"
-
-
-@pytest.fixture
-def store(root: Path) -> Iterator[MessageStore]:
-    with open_store(root, SMALL, housekeeping=False) as opened:
-        more(opened)
-        yield opened
+from tests.support.written import written_store
 
 
 @pytest.mark.parametrize(

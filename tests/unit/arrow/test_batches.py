@@ -21,7 +21,7 @@ from rmqclient.store.inspect.view import LocalView, LogPart
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
 from tests.support.sweeps import share_of
-from tests.support.written import appending, copy_with_runtime_file, written_store
+from tests.support.written import appending
 from tests.unit.arrow.read_rows import (
     FULL,
     HandMade,
@@ -40,21 +40,6 @@ from tests.unit.arrow.read_rows import (
 )
 
 SHARED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=share_of(40))
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("batches") / "store")
-
-
-@pytest.fixture
-def root(original: Path, tmp_path: Path) -> Path:
-    return copy_with_runtime_file(original, tmp_path / "store")
-
-
-@pytest.fixture
-def expected(root: Path) -> Rows:
-    return Rows(row_of(record) for _, record in reference.read_commit_log(root))
 
 
 @both

@@ -22,25 +22,9 @@ from rmqclient.store.inspect.view import LocalView
 from tests.support.lines import by_place, of_kind
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
-from tests.support.written import copy_with_runtime_file, written_store
-from tests.unit.arrow.read_rows import FULL, HandMade, Row, Rows, Windows, both, never, row_of
+from tests.unit.arrow.read_rows import FULL, HandMade, Row, Windows, both, never, row_of
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden"
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("batches") / "store")
-
-
-@pytest.fixture
-def root(original: Path, tmp_path: Path) -> Path:
-    return copy_with_runtime_file(original, tmp_path / "store")
-
-
-@pytest.fixture
-def expected(root: Path) -> Rows:
-    return Rows(row_of(record) for _, record in reference.read_commit_log(root))
 
 
 def compressed(body: bytes, kind: int) -> ReferenceRecord:

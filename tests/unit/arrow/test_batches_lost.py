@@ -14,7 +14,7 @@ from rmqclient.store import MessageQueue
 from rmqclient.store.inspect.view import LocalView
 from tests.support.oracle import reference
 from tests.support.oracle.reference import ReferenceRecord
-from tests.support.written import SMALL, copy_with_runtime_file, overwrite, written_store
+from tests.support.written import SMALL, overwrite
 from tests.unit.arrow.read_rows import (
     FULL,
     HandMade,
@@ -25,24 +25,8 @@ from tests.unit.arrow.read_rows import (
     by_queues,
     end_of,
     everything,
-    row_of,
     rows_of,
 )
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("batches") / "store")
-
-
-@pytest.fixture
-def root(original: Path, tmp_path: Path) -> Path:
-    return copy_with_runtime_file(original, tmp_path / "store")
-
-
-@pytest.fixture
-def expected(root: Path) -> Rows:
-    return Rows(row_of(record) for _, record in reference.read_commit_log(root))
 
 
 def file_of(root: Path, number: int) -> Path:

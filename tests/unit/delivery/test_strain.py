@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqclient.consuming.strain import Strain
-from rmqclient.store import NOT_STRAINED, MemberTable, MessageStore, Strained, boottime, open_store
-from tests.support.stores import SMALL
+from rmqclient.store import NOT_STRAINED, MemberTable, MessageStore, Strained, boottime
 
 
 class Told:
@@ -58,12 +55,6 @@ def test_a_member_whose_calls_end_soon_after_its_queues_moved_waits_for_longer_n
 
     assert [call(1.5) for _ in range(5)] == [True, False, False, False, False]
     assert [call(15.0), call(1.5)] == [True, True]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
 
 
 def test_only_members_that_long_calls_have_not_kept_lately_help_a_busy_one(store: MessageStore) -> None:

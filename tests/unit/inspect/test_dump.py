@@ -36,16 +36,10 @@ from tests.support.written import (
     run,
     run_here,
     state_of_files,
-    written_store,
 )
 
 FILE_BYTES = SMALL.commit_log_file_bytes
 PLACE = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_timestamp")
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("written") / "store")
 
 
 @pytest.fixture(params=COPIES)

@@ -40,7 +40,6 @@ from tests.support.written import (
     overwrite,
     run,
     run_here,
-    written_store,
 )
 from tests.unit.inspect.broken import (
     ENTRY,
@@ -70,11 +69,6 @@ OWNERS = (
 
 RUNTIME_FILE_ALONE = {8, 9, 10, 13, 17}
 """Invariants that are about nothing in a store without a runtime file to believe."""
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("written") / "store")
 
 
 def log_end(root: Path) -> int:

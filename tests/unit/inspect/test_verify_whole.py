@@ -33,14 +33,8 @@ from tests.support.written import (
     fill,
     message,
     state_of_files,
-    written_store,
 )
 from tests.unit.inspect.broken import FILE_BYTES, flip_a_byte_of_a_body, log_path, pack, records, write_entry, write_log
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written_store(tmp_path_factory.mktemp("written") / "store")
 
 
 @pytest.fixture(params=COPIES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import shutil
 import tarfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,17 +19,6 @@ from tests.support.stores import SMALL, TOPIC, abandon, appender_of, grant_of
 
 GOLDEN = sorted((Path(__file__).parents[2] / "compat" / "golden").glob("*.tgz"))
 OTHER = "%RETRY%billing"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def appender(store: MessageStore) -> Appender:
-    return appender_of(store)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from tests.client.conftest import wait_for
 from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
 
 
 def used(percent: float, free_bytes: int = 1 << 40) -> Usage:

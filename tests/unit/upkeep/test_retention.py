@@ -27,12 +27,6 @@ from tests.unit.upkeep.retained import A_FILE, BODY_BYTES, HOUR, Kept, fill, for
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
 def kept(store: MessageStore) -> Kept:
     fill(store, 5)
     return Kept(store)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from threading import Semaphore
 
 import pytest
@@ -17,12 +15,6 @@ from rmqclient.store.inspect.reading import open_reader
 from rmqclient.store.inspect.verify import verify
 from tests.support.stores import QUEUE, SMALL, SPAN, TOPIC, appender_of, grant_of
 from tests.unit.upkeep.retained import A_FILE, BODY_BYTES, fill, force
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
 
 
 @pytest.mark.guarantee("G12")

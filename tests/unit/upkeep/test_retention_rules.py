@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from rmqclient.store import MessageStore, open_store
+from rmqclient.store import MessageStore
 from rmqclient.store.config import RetentionConfig
 from rmqclient.store.settings.disk import Usage
 from rmqclient.store.upkeep.retention_rules import LONGEST_BELIEVED_MS, Clock, LogFile, Moment, due, removable
-from tests.support.stores import SMALL
 from tests.unit.upkeep.retained import DAY, HOUR, NOW, Kept, files, fill
 
 YEAR = 365 * DAY
@@ -121,12 +119,6 @@ def test_the_newest_file_and_what_is_not_durable_never_go(
 def test_a_setting_that_makes_no_sense_is_refused_by_name(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(change))}="):
         RetentionConfig(**change)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from rmqclient.store import Message, MessageStore, ReceivedMessage, layout, open_store
+from rmqclient.store import Message, MessageStore, ReceivedMessage, layout
 from rmqclient.store.kernel._kernel import HALF_TOPIC, Appender, append_received
 from rmqclient.store.waiting.half_messages import GIVEN_UP_QUEUE, HALF_QUEUE, checks_of
 from rmqclient.store.waiting.transaction_log import GROUP
-from tests.support.stores import QUEUE, SMALL, TOPIC, appender_of
+from tests.support.stores import QUEUE, TOPIC
 
 MINUTE_MS = 60_000
 ADVANCE_TO = layout.GROUP_QUEUE_SLOT.at["advance_to"]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def appender(store: MessageStore) -> Appender:
-    return appender_of(store)
 
 
 class Clock:

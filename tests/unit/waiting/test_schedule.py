@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,6 @@ from rmqclient.store.settings.disk import Usage
 from rmqclient.store.waiting.schedule import DELAY_LEVELS, queue_of
 from tests.support.oracle import reference
 from tests.support.stores import QUEUE, SMALL, TOPIC, abandon, after_every_delay, appender_of, waiting
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def appender(store: MessageStore) -> Appender:
-    return appender_of(store)
 
 
 class Clock:

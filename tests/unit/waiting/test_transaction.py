@@ -34,17 +34,6 @@ MINUTE_MS = 60_000
 CENTURY_H = 100 * 365 * 24
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    with open_store(tmp_path / "store", SMALL, housekeeping=False) as opened:
-        yield opened
-
-
-@pytest.fixture
-def appender(store: MessageStore) -> Appender:
-    return appender_of(store)
-
-
 class Clock:
     """A wall clock that a test sets."""
 
