@@ -123,7 +123,7 @@ class StoreFenced(ReadOnlyReplica):
 
 
 class StoreUnsettled(StoreError):
-    """The store lost power, and its replica may have messages that it lost: it waits for the replica, or for a word."""
+    """The store lost power, and its replica may have messages that the store lost. The text says how to go on."""
 
     retryable = True
 

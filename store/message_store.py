@@ -199,7 +199,7 @@ class MessageStore(Parts, Closing):
     def forget_groups(self, groups: Collection[str]) -> None:
         """Forget groups, in shared memory and then on the disk.
 
-        Raises QueueOwned while one has a member, StoreBusy. StoreFull, DiskFailed: they are back after a reboot.
+        Raises QueueOwned while one has a member, StoreBusy. After StoreFull or DiskFailed, a reboot brings them back.
         """
         self.members().forget(groups)
         self.offsets.persist(groups)

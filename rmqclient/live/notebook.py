@@ -5,8 +5,8 @@
     app.run_in_notebook()        # as the last line of a cell: the view is its output
 
 A cell that is run again replaces the handler that it defined before: the consumer is stopped and started with the new
-one. So the next message meets the new code, also when it is sent in the same cell. Whoever makes the application anew
-and runs it on the same store takes the place of the one before.
+one. So the next message runs the new code, even if it is sent in the same cell. An application that is made anew and
+run on the same store replaces the earlier one.
 
 In Jupyter the output of the cell follows the handlers. At a prompt without such outputs, ``view`` shows them as text.
 """

@@ -55,7 +55,7 @@ def settled_letters(root: str) -> dict[str, set[int]]:
 
 
 def opened(path: str) -> int:
-    """Open a plain file to read it. A pipe would be waited for, and a link may lead out of the store: OSError."""
+    """Open a plain file for reading. Raises OSError for a pipe, which could block, and for a link."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

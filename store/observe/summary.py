@@ -130,7 +130,7 @@ def letters_of(queues: Iterable[Queue], settled: Mapping[str, Collection[int]]) 
 
 
 def group_of(name: str) -> str:
-    """Return the group of a name under which offsets are kept: of a broadcast group, without the member."""
+    """Return the group whose offsets are kept under a name: for a broadcast group, the name without the member."""
     return name.partition(_BROADCAST)[0]
 
 

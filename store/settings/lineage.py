@@ -76,7 +76,7 @@ class Lineage(NamedTuple):
 
 
 def common_end(own: Epochs, own_end: int, theirs: Epochs, their_end: int) -> int | None:
-    """Return up to where two logs of one history are the same; None when the epochs do not say.
+    """Return the offset up to which two logs of one history are the same; None when the epochs do not say.
 
     ``own_end`` and ``their_end`` are the ends of the logs. [EpochFileCache.findConsistentPoint]
     """

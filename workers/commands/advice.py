@@ -1,4 +1,4 @@
-"""Advice: what ``rmq doctor`` finds out about a clock, and about an application beside its store."""
+"""Advice: the checks of ``rmq doctor`` on the clock, and on an application and its store."""
 
 # ruff: noqa: PLC0415 - imports inside functions: help is quick
 
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from rmqclient.store.observe.reading import Reading
 
 _AHEAD_MS = 1_000
-"""A store time that is so far in the future shows that the clock went back."""
+"""Milliseconds. A store time further in the future than this shows that the clock went back."""
 _LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
-"""By level, from 1 on: 1s 5s 10s 30s 1m 2m ... 2h."""
+"""Delay of each level, from level 1 on: 1s 5s 10s 30s 1m 2m ... 2h."""
 
 
 class Line(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check: a line of ``rmq doctor``."""
 
     level: str
     """``ok``, ``warn`` or ``bad``."""
     subject: str
+    """What was checked, such as ``clock`` or ``handler billing``."""
     found: str
     remedy: str = ""
+    """What to do about it; empty if nothing is wrong."""
 
 
 def clock(reading: Reading, queues: list[Queue], *, now_ms: int | None = None) -> Line:

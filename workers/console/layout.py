@@ -1,7 +1,7 @@
 """Layout: rows as a table for a person, in the columns that a terminal has.
 
 Each row is one line, but for a last column of words, which is broken between them. A name that is too long has an
-ellipsis in its middle. A column in which no row has anything is left out where the space does not suffice.
+ellipsis in its middle. An empty column is left out if space is short.
 Ages and times are written as people say them; programs get milliseconds by ``-o``.
 """
 

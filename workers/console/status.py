@@ -75,7 +75,7 @@ def topic_detail(info: TopicInfo) -> Row:
 def queue_rows(info: TopicInfo) -> list[Row]:
     """The queues of one topic; ``max_offset`` is the ``queue_offset`` that the next message gets.
 
-    If not all of them are written and read, each says what it is open for.
+    If any of them is closed for writing or reading, each row says what its queue is open for.
     """
     is_usual = all(queue.is_written and queue.is_read for queue in info.queues)
     return [

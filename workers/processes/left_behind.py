@@ -44,7 +44,7 @@ class Orphans:
         self._found_at = {pid: self._found_at.get(pid, time.monotonic()) for pid in living}
 
     def kill_new(self, own: Collection[int]) -> int:
-        """Kill those that a worker left whose death was told just now; return the number of killed processes."""
+        """Kill what a worker left behind whose death was just reported; return the number of killed processes."""
         self.look(own)
         since = time.monotonic() - DEATH_TOLD_S
         count = 0

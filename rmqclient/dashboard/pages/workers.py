@@ -39,7 +39,7 @@ class Line(NamedTuple):
     calls: list[Call]
     """What it runs now, the longest first."""
     ticks: list[int]
-    """When something became of it in the last ten minutes, as seconds of the lane."""
+    """Seconds on its lane, of the last ten minutes, at which its supervisor left a mark about it."""
 
     @property
     def is_hung(self) -> bool:

@@ -35,7 +35,7 @@ _closing: set[asyncio.Task[None]] = set()
 def fresh_connections(call: HandlerCall) -> Iterator[None]:
     """Close connections that are broken, or older than ``CONN_MAX_AGE``, before and after each call, as a request does.
 
-    A coroutine uses its database in the thread of ``sync_to_async``, where they are closed behind the call.
+    A coroutine uses its database in the thread of ``sync_to_async``, where they are closed after the call.
     """
     if is_async(call.handler.function):
         try:

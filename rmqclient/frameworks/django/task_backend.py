@@ -67,7 +67,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
-    """What ``OPTIONS`` of a backend says.
+    """The ``OPTIONS`` of a backend, checked.
 
     Raises ValueError for a name, or a ``send``, that is not known, and TypeError for a ``retry`` that is no policy.
     """
