@@ -30,6 +30,7 @@ import os
 import struct
 from pathlib import Path
 
+from rmqclient.cluster.address.state_directory import is_locked
 from rmqclient.store import WorkerState, WorkerStatus, boottime
 from rmqclient.store.errors import TableFull
 from rmqclient.store.threads.standing import has_open
@@ -158,7 +159,7 @@ class WorkerFiles:
         for path in self._directory.glob("*.worker"):
             slot = int(path.stem)
             try:
-                if slot in self._own or _is_locked(path):
+                if slot in self._own or is_locked(path):
                     found.append(self.status(slot))
             except (OSError, ValueError):  # it was released meanwhile
                 continue
@@ -179,12 +180,3 @@ def _locked(path: Path) -> int | None:
         pass
     os.close(file)
     return None
-
-
-def _is_locked(path: Path) -> bool:
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False

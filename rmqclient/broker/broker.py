@@ -19,7 +19,7 @@ from rmqclient.broker.pulling.rules import Commit, Leases, NoLeases, no_commit
 from rmqclient.broker.queries.messages import MessageQueries
 from rmqclient.broker.queries.queues import QueueQueries
 from rmqclient.broker.quick.sends import QuickSends
-from rmqclient.broker.request import Draining, Handler, Request
+from rmqclient.broker.request import Handler, Request
 from rmqclient.broker.routes import Room, Route
 from rmqclient.broker.settings import STORE, ServeSettings
 from rmqclient.broker.topics.kv_settings import KvSettings
@@ -92,7 +92,6 @@ class Broker:
             MessageQueries(store),
             QueueQueries(store, self.topics, clients),
         )
-        self._rooms: list[Room] = []
         self._routes: dict[int, Route] = {}
         self._take_in(*rooms)
         self._knows_tools = False
@@ -136,14 +135,11 @@ class Broker:
 
     def _take_in(self, *rooms: Room) -> None:
         for room in rooms:
-            self._rooms.append(room)
             self._routes |= {route.code: route for route in room.routes()}
 
     def drain(self) -> None:
         """Answer held requests with "nothing found", because the server ends."""
-        for room in self._rooms:
-            if isinstance(room, Draining):
-                room.drain()
+        self._pulling.drain()
 
     def close(self) -> None:
         """End the threads, after the requests that they have begun."""

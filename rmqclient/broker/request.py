@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from rmqclient.broker.address import Address
 from rmqclient.remoting.codes import ResponseCode
@@ -100,11 +100,3 @@ class Request:
 
 Handler = Callable[[Request], Frame | None]
 """Answers a request on the event loop's thread, so it must not block. None: the answer comes later, or never."""
-
-
-@runtime_checkable
-class Draining(Protocol):
-    """A room that holds requests, and can answer them early."""
-
-    def drain(self) -> None:
-        """Answer held requests with "nothing found". Runs on the event loop's thread when the server ends."""

@@ -16,8 +16,7 @@ import logging
 from functools import partial
 from typing import cast
 
-from rmqclient.backend.group_protocols import Grant, RunningSlot
-from rmqclient.backend.lending import is_ours
+from rmqclient.backend.group_protocols import Grant, RunningSlot, is_ours
 from rmqclient.errors import HandlerError
 from rmqclient.message import ReceivedMessage
 from rmqclient.steps.steps import Steps

@@ -87,31 +87,13 @@ class Dashboard:
         self.desk.close()
 
 
-def dashboard(
-    place: Path | str | MessageStore,
-    *,
-    token: str | None = None,
-    guarded: bool = False,
-    hosts: Collection[str] = LOOPBACK,
-    allow_actions: bool = False,
-    author_header: str | None = None,
-    crons: Collection[Cron] | None = None,
-) -> Dashboard:
-    """Make a :class:`Dashboard` that is mounted into an application.
+dashboard = Dashboard
+"""Makes a :class:`Dashboard` that is mounted into an application.
 
-    ::
+::
 
-        app.mount("/rmq", dashboard("./store", guarded=True, hosts=["shop.example"]))
-    """
-    return Dashboard(
-        place,
-        token=token,
-        guarded=guarded,
-        hosts=hosts,
-        allow_actions=allow_actions,
-        author_header=author_header,
-        crons=crons,
-    )
+    app.mount("/rmq", dashboard("./store", guarded=True, hosts=["shop.example"]))
+"""
 
 
 def _pages(desk: Desk) -> Starlette:
@@ -166,7 +148,7 @@ async def _live(request: Request) -> Response:
 
 
 def _history(request: Request) -> Response:
-    """Answer what the charts of a page show: the range of ``?range=``, of one ``?group=`` or of all."""
+    """Answer with the data of a page's charts: for the time of ``?range=``, and one ``?group=`` or all groups."""
     desk, group = desk_of(request), asked(request, "group")
     desk.live.begin()
     known = desk.past.of(asked_range(request))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqclient.backend.group_protocols import Grant, RunningSlot
-from rmqclient.backend.lending import left_to
+from rmqclient.backend.group_protocols import Grant, RunningSlot, left_to
 from rmqclient.delivery.calls import Counters
 from rmqclient.delivery.process_queue import ProcessQueue
 from rmqclient.delivery.turns import Turns

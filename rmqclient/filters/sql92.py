@@ -97,9 +97,9 @@ def _compiled(node: Node) -> Evaluate:
         case Not(operand):
             return _not(_compiled(operand))
         case And(operands):
-            return _and([_compiled(each) for each in operands])
+            return _joined([_compiled(each) for each in operands], decisive=False)
         case Or(operands):
-            return _or([_compiled(each) for each in operands])
+            return _joined([_compiled(each) for each in operands], decisive=True)
         case Text():
             return _text(node)
         case Equal(left, right):
@@ -131,27 +131,15 @@ def _not(operand: Evaluate) -> Evaluate:
     return evaluate
 
 
-def _and(operands: list[Evaluate]) -> Evaluate:
+def _joined(operands: list[Evaluate], *, decisive: bool) -> Evaluate:
+    """OR, which a true operand decides, or AND, which a false one does."""
+
     def evaluate(properties: Properties) -> bool | None:
-        result: bool | None = True
+        result: bool | None = not decisive
         for operand in operands:
-            value = operand(properties)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
-
-
-def _or(operands: list[Evaluate]) -> Evaluate:
-    def evaluate(properties: Properties) -> bool | None:
-        result: bool | None = False
-        for operand in operands:
-            value = operand(properties)
-            if value is True:
-                return True
+            value: object = operand(properties)
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result

@@ -86,13 +86,9 @@ def check_middleware(middleware: object) -> None:
 
 def once_meant(message: Message | str, second: Any, key: str | None) -> tuple[Message, str]:
     """Return the message and the key of ``send_once(message, key)`` or ``(topic, body, key=)``. Raises TypeError."""
-    if isinstance(message, str):
-        if second is None:
-            check_given(message)
-        message = Message(message, second)
-    else:
-        check_message(message)
-        key = second if key is None else key
+    given, message = message, _made(message, second)
+    if given is message and key is None:
+        key = second
     if key is None:
         raise TypeError("send_once has no key: give one, by which the message is stored once, such as key='order-17'")
     return message, key
@@ -102,18 +98,22 @@ def request_meant(
     message: Message | str, second: Any, third: Any, sharding_key: str | None
 ) -> tuple[Message, Duration, str | None]:
     """Return the message, the timeout and the sharding key of a request's arguments. Raises TypeError."""
-    timeout = third
-    if isinstance(message, str):
-        if second is None:
-            check_given(message)
-        message = Message(message, second)
-    else:
-        check_message(message)
-        if second is not None:
-            timeout, sharding_key = second, sharding_key if third is None else third
+    given, message, timeout = message, _made(message, second), third
+    if given is message and second is not None:
+        timeout, sharding_key = second, sharding_key if third is None else third
     if timeout is None:
         raise TypeError("a request has no timeout: give one, in seconds, such as timeout=5")
     return message, timeout, sharding_key
+
+
+def _made(message: Message | str, body: Any) -> Message:
+    """Return the message, or make one of its topic and body. Raises TypeError."""
+    if not isinstance(message, str):
+        check_message(message)
+        return message
+    if body is None:
+        check_given(message)
+    return Message(message, body)
 
 
 def check_write_buffer(write_buffer_bytes: int, settings: StoreConfig | Limits | None) -> None:

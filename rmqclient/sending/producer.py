@@ -354,7 +354,7 @@ class Producer(Closing):
         Raises StepError if no message has the id, StepRejected for a name or a payload that cannot be stored,
         NotOnCluster, InvalidName, and as :meth:`send`.
         """
-        from rmqclient.steps.signals import signal  # noqa: PLC0415 - most producers do not need it
+        from rmqclient.steps.journal import signal  # noqa: PLC0415 - most producers do not need it
 
         check_id(message_id)
         return signal(self._backend, group, message_id, name, payload)

@@ -29,13 +29,14 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from rmqclient.backend.backend import Backend
-from rmqclient.errors import NotOnCluster
+from rmqclient.errors import NotOnCluster, StepError
 from rmqclient.failures.retry import flush, retry_topic, waiting_properties
 from rmqclient.message import MessageQueue, ReceivedMessage
-from rmqclient.names import STEPS_PREFIX
+from rmqclient.names import STEPS_PREFIX, check_group
 from rmqclient.steps.ends import MovedOn
-from rmqclient.steps.record import Key, Record
+from rmqclient.steps.record import Key, Record, check_name
 from rmqclient.steps.stored_copies import StoredCopies, id_of
+from rmqclient.steps.values import coding_of
 from rmqclient.store import TIMER_TOPIC, Durability, clock
 
 COUNT = "RMQ_STEPS_DONE"
@@ -207,3 +208,14 @@ class Journal:
 def numbered(records: Collection[Record]) -> int:
     """Return the number of records that are steps, sleeps and waits. Signals come at any time and do not count."""
     return sum(record.number > 0 for record in records)
+
+
+def signal(backend: Backend, group: str, message_id: str, name: str, payload: object) -> bool:
+    """Store a signal for a message of a group; return whether that woke it. See :meth:`rmqclient.Producer.signal`."""
+    journal = Journal(backend, check_group(group), "signal()")
+    message = backend.messages.by_id(message_id)
+    if message is None:
+        raise StepError(f"no message has the id {message_id!r}: give the message_id of the message that waits")
+    form, body, _ = coding_of(type(payload)).encoded(f"signal {check_name(name)!r}", payload, journal.limit)
+    journal.add(id_of(message), Record(kind="signal", name=name, form=form, body=body))
+    return journal.look_after(id_of(message))

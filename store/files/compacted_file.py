@@ -45,7 +45,6 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from rmqclient.store import layout
@@ -272,9 +271,7 @@ class CompactedWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with contextlib.suppress(OSError):  # The next pass removes it. Closing also writes the buffer.
             self._file.close()
         with contextlib.suppress(OSError):

@@ -103,6 +103,7 @@ import secrets
 import struct
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from rmqclient.store import layout
@@ -284,34 +285,14 @@ def slot_at(table_at: int, slot_layout: layout.Layout, slots: int, number: int) 
     return table_at + number * slot_layout.size
 
 
-def queue_slot_at(number: int) -> int:
-    """Byte of a slot of the queue table."""
-    return slot_at(layout.QUEUE_TABLE_AT, layout.QUEUE_SLOT, layout.QUEUE_SLOTS, number)
-
-
-def group_queue_slot_at(number: int) -> int:
-    """Byte of a slot of the group-queue table."""
-    return slot_at(layout.GROUP_QUEUE_TABLE_AT, layout.GROUP_QUEUE_SLOT, layout.GROUP_QUEUE_SLOTS, number)
-
-
-def member_slot_at(number: int) -> int:
-    """Byte of a slot of the member table."""
-    return slot_at(layout.MEMBER_TABLE_AT, layout.MEMBER_SLOT, layout.MEMBER_SLOTS, number)
-
-
-def running_slot_at(number: int) -> int:
-    """Byte of a slot of the running table."""
-    return slot_at(layout.RUNNING_TABLE_AT, layout.RUNNING_SLOT, layout.RUNNING_SLOTS, number)
-
-
-def schedule_slot_at(number: int) -> int:
-    """Byte of the slot of a delay level, 0 for level 1."""
-    return slot_at(layout.SCHEDULE_TABLE_AT, layout.SCHEDULE_SLOT, layout.SCHEDULE_SLOTS, number)
-
-
-def handling_slot_at(number: int) -> int:
-    """Byte of a slot of the handling table."""
-    return slot_at(layout.HANDLING_TABLE_AT, layout.HANDLING_SLOT, layout.HANDLING_SLOTS, number)
+queue_slot_at = partial(slot_at, layout.QUEUE_TABLE_AT, layout.QUEUE_SLOT, layout.QUEUE_SLOTS)
+"""Byte of a slot of the queue table."""
+group_queue_slot_at = partial(slot_at, layout.GROUP_QUEUE_TABLE_AT, layout.GROUP_QUEUE_SLOT, layout.GROUP_QUEUE_SLOTS)
+member_slot_at = partial(slot_at, layout.MEMBER_TABLE_AT, layout.MEMBER_SLOT, layout.MEMBER_SLOTS)
+running_slot_at = partial(slot_at, layout.RUNNING_TABLE_AT, layout.RUNNING_SLOT, layout.RUNNING_SLOTS)
+schedule_slot_at = partial(slot_at, layout.SCHEDULE_TABLE_AT, layout.SCHEDULE_SLOT, layout.SCHEDULE_SLOTS)
+"""Byte of the slot of a delay level, 0 for level 1."""
+handling_slot_at = partial(slot_at, layout.HANDLING_TABLE_AT, layout.HANDLING_SLOT, layout.HANDLING_SLOTS)
 
 
 def build(root: Path, commit_log_file_bytes: int, consume_queue_file_bytes: int) -> SharedState:

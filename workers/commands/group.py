@@ -8,7 +8,7 @@ import datetime
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 
 _PICTURE_CHARACTERS = 64
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def _with_queue(command: Command) -> Command:
-    return click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.  [default: all]")(
-        command
-    )
+_with_queue = click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue.  [default: all]")
 
 
 @click.group(cls=Noun)

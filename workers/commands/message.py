@@ -86,7 +86,7 @@ def message_signal(message_id: str, name: str, payload: str, group: str, root: P
 
     wait_for() returns JSON there, null without it; a text needs its quotes: '"yes"'.
     """
-    from rmqclient.steps.signals import signal
+    from rmqclient.steps.journal import signal
 
     try:
         value = json.loads(payload)

@@ -66,8 +66,7 @@ def _with_spark(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_store(option(master(conf(with_output(command)))))
 
 
-def _with_topics(command: Command) -> Command:
-    return click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)(command)
+_with_topics = click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 
 
 def _with_range(command: Command) -> Command:

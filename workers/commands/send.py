@@ -94,7 +94,7 @@ def send(
         wanted: Iterable[tuple[Message, str | None]] = [keyed(_message(topic_name, single, parts))] * count
         given = None
     else:
-        of = _of_line if lines is not None else _of_json
+        of = _message if lines is not None else _of_json
         wanted = given = _Lines(lambda line: keyed(of(topic_name, line, parts)), many)
 
     def sent(producer: Producer) -> Iterator[SendResult]:
@@ -143,10 +143,6 @@ def _message(topic: str, body: bytes, parts: dict[str, Any]) -> tuple[Message, s
         topic, body, tags=parts["tags"], keys=parts["keys"], properties=properties, flag=parts.get("flag", 0)
     )
     return message, parts["sharding_key"]
-
-
-def _of_line(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:
-    return _message(topic, line, parts)
 
 
 def _of_json(topic: str, line: bytes, parts: dict[str, Any]) -> tuple[Message, str | None]:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
 
 import click
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def with_yes(command: Command) -> Command:
-    """Add ``--yes``, which answers the question; the command gets it as ``yes``."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal.")(command)
+with_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask on a terminal.")
+"""Adds ``--yes``, which answers the question; the command gets it as ``yes``."""
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -192,16 +192,15 @@ def store_of_all(context: click.Context) -> str | None:
     return named or load(root.params.get("config_file")).option([], "store")
 
 
-def with_store(command: Command) -> Command:
-    """Add ``--store``; the command gets it as ``root``: a directory as a Path, or a URL as text."""
-    return click.option(
-        "--store",
-        "root",
-        cls=StoreOption,
-        type=STORE,
-        required=True,
-        help="Directory of the store, or rocketmq://host:9876.",
-    )(command)
+with_store = click.option(
+    "--store",
+    "root",
+    cls=StoreOption,
+    type=STORE,
+    required=True,
+    help="Directory of the store, or rocketmq://host:9876.",
+)
+"""Adds ``--store``; the command gets it as ``root``: a directory as a Path, or a URL as text."""
 
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:

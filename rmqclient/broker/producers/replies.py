@@ -194,7 +194,7 @@ def _forget(taken: Frame | None) -> None:
 def _push(fields: Mapping[str, object], reply: Incoming) -> Frame:
     """Return request 326 for a reply as it came."""
     names = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp")
-    now = _now_ms()
+    now = clock.wall_ms()
     return request_of(
         RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
         reply.body,
@@ -221,14 +221,10 @@ def _push_of(reply: ReceivedMessage, local: Address) -> Frame:
         sysFlag=reply.sys_flag & _COMPRESSION,
         bornTimestamp=reply.born_timestamp,
         flag=reply.flag,
-        properties=text_of({**reply.properties, "PUSH_REPLY_TIME": str(_now_ms())}),
+        properties=text_of({**reply.properties, "PUSH_REPLY_TIME": str(clock.wall_ms())}),
         reconsumeTimes=0,
         unitMode=False,
         bornHost=str(local),
         storeHost=str(local),
         storeTimestamp=reply.store_timestamp,
     )
-
-
-def _now_ms() -> int:
-    return clock.wall_ms()

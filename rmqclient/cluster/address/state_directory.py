@@ -6,6 +6,7 @@ Losing it loses no message.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import urllib.parse
 from collections.abc import Sequence
@@ -27,3 +28,13 @@ def state_directory() -> Path:
 def cluster_directory(kind: str, name_servers: Sequence[str]) -> Path:
     """Return a cluster's directory for one kind of state. The order of the name servers does not matter."""
     return state_directory() / kind / urllib.parse.quote("+".join(sorted(name_servers)), safe="+:")
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether a process has locked a file."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

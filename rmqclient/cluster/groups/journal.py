@@ -35,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from rmqclient.cluster.address.state_directory import is_locked
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import CallContext, MessageQueue
 from rmqclient.store.errors import TableFull
@@ -268,7 +269,7 @@ def dead_journals(directory: Path, known: Mapping[_FileState, DeadJournal]) -> d
     found: dict[_FileState, DeadJournal] = {}
     for path in sorted(directory.iterdir()):
         with contextlib.suppress(OSError, ValueError):
-            if path.suffix == ".journal" and _is_free(path):
+            if path.suffix == ".journal" and not is_locked(path):
                 path = path.rename(path.with_suffix(".dead"))  # noqa: PLW2901 - the same file under its other name
             if path.suffix == ".dead":
                 state = _state_of(path)
@@ -283,16 +284,6 @@ def dead_journals(directory: Path, known: Mapping[_FileState, DeadJournal]) -> d
 def _state_of(path: Path) -> _FileState:
     status = path.stat()
     return path.name, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _is_free(path: Path) -> bool:
-    """Return whether no process holds the lock of a file."""
-    with path.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 def _text_of(group: str, queue: MessageQueue) -> str:

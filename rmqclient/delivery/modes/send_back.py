@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from rmqclient.backend.group_protocols import RunningSlot
-from rmqclient.backend.lending import left_to
+from rmqclient.backend.group_protocols import RunningSlot, left_to
 from rmqclient.calling.current import begun_steps, fields_of
 from rmqclient.delivery.acknowledging import Acknowledger
 from rmqclient.delivery.calls import Calls, Counters

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqclient.spark.pipelines.failing import Failing
 from rmqclient.store.errors import NotInstalled
 
 _MOST_ERRORS = 7
@@ -19,6 +19,28 @@ _FEWEST_WINDOWS = 12
 """Least number of windows on the time axis, so that a single window is drawn as a narrow bar."""
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#ee8866", "#bbbbbb")
 """Colours that colour-blind people can tell apart, too [Paul Tol's bright scheme]; the last is for all other errors."""
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Dead letters of one kind in one window of time."""
+
+    start_ms: int
+    end_ms: int
+    group: str
+    topic: str
+    handler: str | None
+    error: str | None
+    messages: int
+    attempts: int
+    """Sum of the delivery attempts of these dead letters."""
+
+    first_ms: int
+    last_ms: int
+    example: str
+    """Text of the last exception of one of these dead letters."""
+
+    example_id: str
 
 
 def draw(failing: list[Failing], path: Path) -> None:

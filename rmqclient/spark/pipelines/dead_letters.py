@@ -40,8 +40,7 @@ from rmqclient.failures.retry import dead_letter_topic
 from rmqclient.names import DEAD_LETTER_PREFIX, check_group
 from rmqclient.opening import open_backend
 from rmqclient.place import located
-from rmqclient.spark.pipelines.dead_letter_chart import draw
-from rmqclient.spark.pipelines.failing import Failing
+from rmqclient.spark.pipelines.dead_letter_chart import Failing, draw
 from rmqclient.spark.pipelines.reading import Options, messages
 
 _COLUMNS = (

@@ -38,7 +38,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow.parquet as pq
@@ -117,9 +116,7 @@ class Published:
             self._open = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._open.close()
 
     def publish(self, number: int, write: Callable[[Path], None]) -> bool:
