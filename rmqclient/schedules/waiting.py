@@ -11,7 +11,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import COMMAND_GROUP, RETRY_PREFIX
 from rmqclient.opening import open_backend
 from rmqclient.sending.producer import Producer
-from rmqclient.steps.journal import PAUSED
+from rmqclient.steps.journal import PAUSED, WAITS_FOR
 from rmqclient.store import DELAYS, SCHEDULE_TOPIC, MessageQueue, MessageStore
 from rmqclient.store.errors import MessageExpired, StoreCorrupt
 from rmqclient.store.waiting.timer import Pending
@@ -44,6 +44,11 @@ class Wait(NamedTuple):
         if not self.topic.startswith(RETRY_PREFIX):
             return "delayed"
         return "sleep" if PAUSED in self.message.properties else "retry"
+
+    @property
+    def signal(self) -> str:
+        """The signal that a durable step of it waits for; empty if none does."""
+        return self.message.properties.get(WAITS_FOR, "") if self.kind == "sleep" else ""
 
     @property
     def group(self) -> str:

@@ -16,7 +16,7 @@ pytest.importorskip("starlette", reason="the dashboard needs Starlette")
 
 from rmqclient.dashboard.looking import needs
 from rmqclient.health.limits import Limits
-from tests.dashboard.visiting import visitor
+from tests.dashboard.visiting import text_of, visitor
 from tests.workers.looking import test_what_was_broken_on_purpose as broken
 from tests.workers.looking.test_what_was_broken_on_purpose import Store, healthy
 
@@ -37,7 +37,7 @@ NEED = re.compile(r'<li class="(?:warn|bad)"><div><b class="name">(.*?)</li>', r
         (broken.a_full_disk, "Store", ""),
         (broken.a_failed_flush, "Store", ""),
         (broken.dead_letters, "billing", "/dead-letters?group=billing"),
-        (broken.an_overdue_schedule, "Schedules", ""),
+        (broken.an_overdue_schedule, "Schedules", "/schedules?tab=crons"),
         (broken.a_missing_topic, "Topic", ""),
     ],
 )
@@ -57,3 +57,12 @@ def test_what_is_broken_needs_attention(
     (found,) = [each for each in NEED.findall(page) if each not in before]
     assert found.startswith(subject)
     assert leads_to in found
+
+
+@pytest.mark.guarantee("G55")
+def test_a_group_whose_every_message_failed_is_told_with_their_number(healthy: Store) -> None:
+    broken.every_message_fails(healthy, 20)
+    with visitor(healthy.store.root) as browser:
+        page = browser.get("/").text
+    assert "Failed messages: 20 wait for a retry, all in billing." in text_of(page)
+    assert "waiting: 20 for a retry" in text_of(page.partition('id="group-billing"')[2].partition("</li>")[0])

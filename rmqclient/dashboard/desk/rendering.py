@@ -113,6 +113,7 @@ _TONES = {
     "behind": "bad",
     "no members": "bad",
     "silent": "bad",
+    "overdue": "bad",
     "a file": "bad",
     "no owner": "warn",
     "flow": "warn",
@@ -123,6 +124,5 @@ _TONES = {
     "starting": "busy",
     "draining": "busy",
     "losing": "bad",
-    "overdue": "bad",
     "given up": "bad",
 }

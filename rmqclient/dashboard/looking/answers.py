@@ -60,7 +60,7 @@ def _answer(group: str, now: Step, of: list[Step], state: str) -> Answer:
         return Answer(
             group,
             now.standing,
-            f"failed for good after {attempts}. {why} {rest[settled]}.",
+            " ".join(filter(None, (f"failed for good after {attempts}. {why}", _finished(of), f"{rest[settled]}."))),
             letter.at_ms,
             letter.record,
         )
@@ -69,12 +69,13 @@ def _answer(group: str, now: Step, of: list[Step], state: str) -> Answer:
         return Answer(
             group,
             now.standing,
-            f"failed in {attempts} and tries again. {why}".strip(),
+            _pause(of) or f"failed in {attempts} and tries again. {why} {_finished(of)}".strip(),
             max(delays, default=None),
             now.record,
         )
     if now.standing in ("runs", "hangs"):
-        return Answer(group, now.standing, f"{now.detail}{f', {now.worker}' if now.worker else ''}.", None, now.record)
+        text = f"{now.detail}{f', {now.worker}' if now.worker else ''}. {_finished(of)}"
+        return Answer(group, now.standing, text.strip(), None, now.record)
     if now.standing == "finished":
         done = next((step for step in reversed(of) if step.event == "handled"), None)
         took = f" in {done.took_ms:,} ms" if done and done.took_ms is not None else ""
@@ -88,6 +89,31 @@ def _answer(group: str, now: Step, of: list[Step], state: str) -> Answer:
         None,
         now.record,
     )
+
+
+def _pause(of: list[Step]) -> str:
+    """Return for what a durable step waits now, before the time when that ends; empty if none does."""
+    pause = None
+    for step in of:
+        if step.event in ("sleeps", "waits"):
+            pause = step
+        elif step.event in ("step", "signal", "time is up", "woken", "failed"):
+            pause = None
+    if pause is None:
+        return ""
+    behind = f" behind its step {ended[-1]}" if (ended := _ended(of)) else ""
+    if pause.event == "sleeps":
+        return f"sleeps{behind}, until"
+    return f"waits for the signal {pause.detail.rpartition(' until ')[0]}{behind}, at most until"
+
+
+def _finished(of: list[Step]) -> str:
+    """Return the last durable step that has ended, in a sentence; empty if none has."""
+    return f"Its last finished step is {ended[-1]}." if (ended := _ended(of)) else ""
+
+
+def _ended(of: list[Step]) -> list[str]:
+    return [step.detail.partition(", ")[0] for step in of if step.event == "step"]
 
 
 def _why(failed: Step) -> str:

@@ -27,8 +27,14 @@ BEHIND_S = 60.0
 _CATCHES_UP = 1.5
 """So many times what comes in has a group handled that had a lag to catch up."""
 _STANDS = ("hung", "behind retention", "no members", "no owner", "a file", "a retry", "flow", "suspended", "paused")
-_PAGES = {"workers": "workers", "hung": "workers", "timer": "schedules", "tx": "transactions"}
-_VERBS = {"workers": "See the workers", "schedules": "See what waits", "transactions": "Decide"}
+_WAYS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "workers": ("See the workers", "workers", {}),
+    "hung": ("See the workers", "workers", {}),
+    "timer": ("See what waits", "schedules", {}),
+    "schedules": ("See the schedules", "schedules", {"tab": "crons"}),
+    "tx": ("Decide", "transactions", {}),
+}
+"""By the check: what its button says, and the page that it opens."""
 
 
 class Standing(NamedTuple):
@@ -151,12 +157,12 @@ def _need(finding: Finding, groups: Mapping[str, Standing]) -> Need:
         return Need(
             level, finding.subject, finding.state, "Look at them", ("dead-letters",), query, impact=number / 1000
         )
-    path = (_PAGES[finding.check],) if finding.check in _PAGES else ()
-    verb = _VERBS[path[0]] if path else ""
+    verb, page, query = _WAYS.get(finding.check, ("", "", {}))
     title = finding.check.capitalize() if finding.check != "tx" else "Transactions"
     state = finding.state[:1].upper() + finding.state[1:]
-    text = state if path else f"{state}. {finding.remedy[:1].upper()}{finding.remedy[1:]}."
-    return Need(level, title, text, verb, path, impact=float("inf") if level == "bad" else 0.0)
+    text = state if page else f"{state}. {finding.remedy[:1].upper()}{finding.remedy[1:]}."
+    path = (page,) if page else ()
+    return Need(level, title, text, verb, path, query, impact=float("inf") if level == "bad" else 0.0)
 
 
 def _need_of_group(level: str, each: Standing) -> Need:

@@ -21,7 +21,7 @@ from rmqclient.schedules.standing import Standing, standing_of
 from rmqclient.schedules.waiting import Key, Wait
 from rmqclient.sending import transactions
 from rmqclient.sending.transactions import OpenTransaction
-from rmqclient.store import DELAYS, clock
+from rmqclient.store import DELAYS, WorkerState, WorkerStatus, clock
 from rmqclient.store.errors import StoreBusy, StoreFull
 
 _PAGE = 100
@@ -40,11 +40,14 @@ def show_schedules(request: Request) -> Response:
         raise WrongInput(f"tab {tab!r}: there are {', '.join(_TABS)}")
     rows: list[Wait] = []
     crons: list[tuple[Standing, list[str]]] = []
+    overdue: list[WorkerStatus] = []
     if tab == "crons":
         now = datetime.datetime.fromtimestamp(clock.wall_ms() / 1000, datetime.UTC)
         backend = desk.backend()
         crons = [_cron(backend, standing_of(backend, cron, now)) for cron in desk.crons]
         crons.sort(key=lambda each: (each[0].next is None, each[0].next or now))
+        with desk.reading() as reading:
+            overdue = [each for each in reading.workers() if each.state is WorkerState.OVERDUE]
     else:
         known = waiting.in_order(desk.store(), after=_wait_key(asked(request, "after")))
         wanted = (each for each in known if (each.kind == "delayed") is (tab == "delayed") and _is_for(each, topic))
@@ -58,6 +61,7 @@ def show_schedules(request: Request) -> Response:
         more=".".join(map(str, rows[_PAGE - 1].key)) if len(rows) > _PAGE else "",
         is_paged=bool(asked(request, "after")),
         crons=crons,
+        overdue=overdue,
         has_application=desk.has_application,
         levels=DELAYS,
         done=asked(request, "done"),

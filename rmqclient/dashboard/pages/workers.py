@@ -103,7 +103,7 @@ def show_one(request: Request) -> Response:
     )
 
 
-_NOT_ASKED: dict[str, Any] = {"sentence": "", "calling": [], "others": [], "wrong": ""}
+_NOT_ASKED: dict[str, Any] = {"sentence": "", "calling": [], "busy": [], "others": [], "wrong": ""}
 
 
 def _stand(name: str, pid: int, calls: list[Call], root: str) -> dict[str, Any]:
@@ -119,7 +119,8 @@ def _stand(name: str, pid: int, calls: list[Call], root: str) -> dict[str, Any]:
     return {
         "sentence": visible(standing(name, threads, calls)),
         "calling": [each for each in told if each[0].has_call],
-        "others": [each for each in told if not each[0].has_call],
+        "busy": [each for each in told if not each[0].has_call and each[0].stands_in],
+        "others": [each for each in told if not each[0].has_call and not each[0].stands_in],
         "wrong": "",
     }
 

@@ -131,6 +131,12 @@ def dead_letters(broken: Store) -> Options:
 
 
 def retries_that_wait(broken: Store) -> Options:
+    every_message_fails(broken, 1)
+    return ("--warn", "1")
+
+
+def every_message_fails(broken: Store, count: int) -> None:
+    """Send so many messages to a handler that fails, and wait until all of them wait for a retry in an hour."""
     app = App(broken.store.root)
 
     @app.handler("orders", group="billing", retry=RetryPolicy(delays=(3_600,)))
@@ -138,9 +144,9 @@ def retries_that_wait(broken: Store) -> Options:
         raise ValueError
 
     broken.consume(app)
-    broken.producer.send(Message("orders", b"fails"))
-    eventually(lambda: [each.waiting for each in broken.admin.groups() if each.group == "billing"] == [1], "it waits")
-    return ("--warn", "1")
+    broken.producer.send_batch([Message("orders", b"fails")] * count)
+    waiting = lambda: [each.waiting for each in broken.admin.groups() if each.group == "billing"]  # noqa: E731 - it is named where it is used
+    eventually(lambda: waiting() == [count], f"{count} that wait")
 
 
 def an_overdue_schedule(broken: Store) -> Options:
@@ -187,6 +193,15 @@ def test_the_first_finding_names_the_trouble_its_subject_and_what_to_do(
     assert first["level"] in ("warning", "critical")
     shown = run("check", *disk, *options, "--store", str(healthy.store.root)).stdout.splitlines()
     assert shown[0].startswith(first["level"])
+
+
+@pytest.mark.guarantee("G55")
+def test_a_group_whose_every_message_failed_is_told_with_their_number(healthy: Store) -> None:
+    every_message_fails(healthy, 20)
+    (line,) = run(
+        "check", "--disk-warn", "1", "--disk-crit", "1", "--store", str(healthy.store.root)
+    ).stdout.splitlines()
+    assert "1 group (20 wait for a retry, all in billing)" in line
 
 
 def test_a_store_whose_processes_are_gone_says_that_nothing_is_delivered_later(tmp_path: Path) -> None:
