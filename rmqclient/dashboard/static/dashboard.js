@@ -116,7 +116,7 @@
       body.addEventListener("pointerleave", () => { held.delete(body); arrange(body.parentElement); }, { once: true });
     }
     const cut = target.closest("a, th, td, h1, h2, code, b, .name");
-    if (cut && !cut.title && cut.scrollWidth > cut.clientWidth) cut.title = cut.textContent.trim();
+    if (cut && !cut.title && (cut.scrollWidth > cut.clientWidth || cut.scrollHeight > cut.clientHeight + 4)) cut.title = cut.textContent.trim();
   });
   document.addEventListener("htmx:after:swap", dress);
 

@@ -135,6 +135,10 @@ def retries_that_wait(broken: Store) -> Options:
     return ("--warn", "1")
 
 
+def waiting_in(broken: Store) -> list[int | None]:
+    return [each.waiting for each in broken.admin.groups() if each.group == "billing"]
+
+
 def every_message_fails(broken: Store, count: int) -> None:
     """Send so many messages to a handler that fails, and wait until all of them wait for a retry in an hour."""
     app = App(broken.store.root)
@@ -145,8 +149,7 @@ def every_message_fails(broken: Store, count: int) -> None:
 
     broken.consume(app)
     broken.producer.send_batch([Message("orders", b"fails")] * count)
-    waiting = lambda: [each.waiting for each in broken.admin.groups() if each.group == "billing"]  # noqa: E731 - it is named where it is used
-    eventually(lambda: waiting() == [count], f"{count} that wait")
+    eventually(lambda: waiting_in(broken) == [count], f"{count} that wait")
 
 
 def an_overdue_schedule(broken: Store) -> Options:
