@@ -19,7 +19,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14
 KERNEL_SOURCES := $(wildcard store/kernel/*.pyx store/kernel/*.h store/kernel/*.pxi store/kernel/*/*.pxi) store/kernel/constants.py store/layout.py store/crash_points.py
 BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
 LIGHT := archive,compression,chart,dashboard,test,dev,examples
-HEAVY := spark delta queries postgresql deployment docs django fastapi sqlalchemy structlog frameworks
+HEAVY := spark delta queries frames postgresql deployment docs django fastapi sqlalchemy structlog frameworks
 SITE := build/docs
 HEAVY_REQUIRES := import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")
 

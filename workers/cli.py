@@ -36,7 +36,8 @@ from rmqclient.workers.exit_codes import EXPLAINED, ExitCode
 
 _OF_THEIR_NAME = (
     "bench", "cheat", "check", "completion", "config", "dashboard", "dev", "doctor", "events", "group", "message",
-    "metrics", "pipeline", "replica", "run", "schedule", "send", "serve", "store", "tail", "top", "topic", "worker",
+    "metrics", "pipeline", "replica", "run", "schedule", "send", "serve", "sql", "store", "tail", "top", "topic",
+    "worker",
 )  # fmt: skip
 HOMES = {name: name for name in _OF_THEIR_NAME} | {"dlq": "dead_letters", "tx": "transaction"}
 """The module of each command, below :mod:`rmqclient.workers.commands`; the command has the same name there."""

@@ -70,16 +70,22 @@ def messages(
         raise ValueError("give at least one topic and one column")
     conditions = parse_where(where)
     times = _ms("since", since), _ms("until", until)
-    location = Location(str(store), archive, tuple(sorted((archive_options or {}).items())))
+    location = _located(store, archive, archive_options)
     tags = TagFilter(conditions.tags or frozenset())
     reading = Reading(_pass_over if skip_lost else _fail, tags, null_unreadable=unreadable_as_null)
     files = StoreFiles.at(location)
     return Messages(location, files.identity(), _present(files, names, conditions, *times), schema, reading)
 
 
-def topics(store: str | Path) -> list[str]:
+def topics(
+    store: str | Path, *, archive: str | None = None, archive_options: Mapping[str, str] | None = None
+) -> list[str]:
     """Return the names of all topics of a store or an archive, sorted. Raises as :func:`messages`."""
-    return StoreFiles.at(Location(str(store))).topics()
+    return StoreFiles.at(_located(store, archive, archive_options)).topics()
+
+
+def _located(store: str | Path, archive: str | None, options: Mapping[str, str] | None) -> Location:
+    return Location(str(store), archive, tuple(sorted((options or {}).items())))
 
 
 class Messages(pads.Dataset):  # type: ignore[misc] # pyarrow is published without types

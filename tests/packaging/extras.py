@@ -13,6 +13,7 @@ from tests.packaging.distributions import run
 IMPORTED: Final = {
     "archive": "rmqclient.archive, pyarrow.parquet",
     "arrow": "rmqclient.arrow",
+    "queries": "rmqclient.arrow.queries",
     "spark": "rmqclient.spark, pyspark.sql",
     "delta": "deltalake",
     "compression": "lz4.frame, zstandard",
@@ -27,7 +28,7 @@ IMPORTED: Final = {
 }
 """What an application imports after it installed the extra, and nothing else."""
 
-OURS: Final = frozenset({"deployment", "dev", "docs", "examples", "frameworks", "queries", "test"})
+OURS: Final = frozenset({"deployment", "dev", "docs", "examples", "frames", "frameworks", "test"})
 """Extras of this repository's own tests and tools, which ``make install-all`` installs together."""
 
 

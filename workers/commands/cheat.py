@@ -77,6 +77,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "rmq tail orders --from earliest --no-follow -o jsonl | rmq send copies --jsonl -",
     ),
     "serve": ("rmq serve ./store", "rmq serve ./store --listen 0.0.0.0:9876 --acl keys.json"),
+    "sql": (
+        "rmq sql 'SELECT tags, count(*) FROM orders GROUP BY tags'",
+        "rmq sql 'SELECT key, decode(value) FROM \"%DLQ%billing\"' -o jsonl",
+        "rmq sql 'SELECT count(*) FROM orders' --archive s3://bucket/path",
+    ),
     "store archive": ("rmq store archive --to s3://bucket/path",),
     "store broker-conf": ("rmq store broker-conf ./store > broker.conf",),
     "store clean": ("rmq store clean --reserved-hours 24",),

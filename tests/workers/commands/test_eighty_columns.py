@@ -65,6 +65,7 @@ OTHERWISE = {
     "schedule cancel": "two columns, of which one is an id",
     "schedule crons": "needs an application",
     "send": "one row for a message",
+    "sql": "needs DuckDB; its columns are those of the query",
     "store archive": "needs an archive; one row",
     "tail": "a line for each message, with its body as it is",
     "top": "has a test of its own",
