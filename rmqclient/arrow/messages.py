@@ -1,15 +1,16 @@
 """Messages: those of topics as a dataset of Arrow, which DuckDB, Polars and pandas query.
 
 A dataset hands a query's columns and conditions to :meth:`Messages.scanner`. Only the columns that the query names are
-read; conditions on ``topic``, ``partition`` and ``offset`` leave out whole ranges of queues, and Arrow applies all of
-them to the rows that are read.
+read; conditions on ``topic``, ``partition`` and ``offset`` leave out whole ranges of queues, one that wants a single
+tag leaves out the records of others, and Arrow applies all of them to the rows that are read. Times leave out nothing:
+a clock that was set back stores later messages with earlier times, and a condition may miss none of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -126,7 +127,7 @@ class Messages(pads.Dataset):  # type: ignore[misc] # pyarrow is published witho
         condition = _both(self._condition, filter)
         asked = self._schema.names if columns is None else columns
         read = self._read_schema(asked, condition)
-        batches = self._batches(_matching(self._ranges, condition), read)
+        batches = self._batches(_matching(self._ranges, condition), read, _with_tag(self._reading, condition))
         reader = pa.RecordBatchReader.from_batches(read, batches)
         return pads.Scanner.from_batches(reader, columns=asked, filter=condition)
 
@@ -195,14 +196,14 @@ class Messages(pads.Dataset):  # type: ignore[misc] # pyarrow is published witho
         read = [name for name in dict.fromkeys([*self._schema.names, *ALL]) if name in named]
         return schema_of(read or self._schema.names[:1])  # without a column there would be no rows
 
-    def _batches(self, ranges: Ranges, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, ranges: Ranges, schema: pa.Schema, reading: Reading) -> Iterator[pa.RecordBatch]:
         stored = stored_schema(schema)
         if IN_ENTRIES.issuperset(stored.names):  # which do not tell how many messages a compressed batch has
             stored = schema_of([*stored.names, "flag"])
         files = StoreFiles.at(self._location)  # each scan has its own, as it may be in a thread of its own
         if files.identity() != self._identity:
             raise DataLost(f"{self._location.path} holds another store than when this dataset was made: make it anew")
-        yield from derived(files.batches(stored, ranges, self._reading), schema, schema.names)
+        yield from derived(files.batches(stored, ranges, reading), schema, schema.names)
 
 
 @dataclass(frozen=True)
@@ -218,6 +219,14 @@ class _Chunk:
         partition = pads.field("partition") == pa.scalar(self.queue.queue_id, pa.int32())
         offset = pads.field("offset")
         return topic & partition & (offset >= self.offsets.start) & (offset < self.offsets.stop)
+
+
+def _with_tag(reading: Reading, condition: Any) -> Reading:
+    """Return how messages are read of which a condition wants one tag; others are told by their entries alone."""
+    tag = None if condition is None else pads.get_partition_keys(condition).get("tags")
+    if not tag or (reading.tags.tags and tag not in reading.tags.tags):  # no tag, or one that Arrow rules out later
+        return reading
+    return replace(reading, tags=TagFilter(frozenset((tag,))))
 
 
 def _matching(ranges: Ranges, condition: Any) -> Ranges:

@@ -132,6 +132,28 @@ def test_messages_that_are_gone_raise_unless_they_may_be_left_out(root: Path, tm
 
 
 @pytest.mark.guarantee("G129")
+def test_a_condition_that_wants_one_tag_reads_no_record_of_another(tmp_path: Path) -> None:
+    # Given a store whose only record with another tag is damaged
+    root = tmp_path / "s"
+    with Producer(root, config=SMALL) as producer:
+        for tag in ("paid", "new", "paid"):
+            producer.send(Message("orders", tag.encode() * 20, tags=tag), sharding_key="one queue")
+    (log,) = (root / "commitlog").iterdir()
+    content = log.read_bytes()
+    log.write_bytes(content.replace(b"new" * 20, b"old" * 20))
+    made = messages(root, "orders")
+    with pytest.raises(DataLost):
+        made.to_table()
+
+    # Then who asks for the others does not come near it
+    paid = FIELD("tags") == "paid"
+    assert made.to_table(filter=paid)["value"].to_pylist() == [b"paid" * 20] * 2
+    assert made.filter(FIELD("offset") >= 0).count_rows(paid) == 2
+    with pytest.raises(DataLost):
+        made.to_table(filter=paid | (FIELD("tags") == "new"))
+
+
+@pytest.mark.guarantee("G129")
 def test_another_store_at_the_path_raises(tmp_path: Path) -> None:
     with Producer(tmp_path / "s", config=SMALL) as producer:
         producer.send("orders", b"one")
