@@ -38,6 +38,8 @@ def query(
     Raises FilterError for what DuckDB does not understand, and for topics that differ in the case of letters alone;
     UnknownTopic for a table that is no topic; what DuckDB and :func:`~rmqclient.arrow.messages.messages` raise.
     """
+    if not sql.strip():
+        raise FilterError("the query is empty")
     known = topics(store, archive=archive, archive_options=archive_options)
     columns = tuple(columns)
     with duckdb.connect() as connection:
@@ -56,9 +58,10 @@ def query(
             raise FilterError(_said(error)) from error
         except duckdb.ProgrammingError as error:
             raise FilterError(_said(error)) from error
-        if found is None:
-            raise FilterError("the query is empty")
-        yield found.to_arrow_reader(_ROWS)
+        if found is None:  # of DuckDB 1, for what gives no rows, such as COPY
+            yield pa.RecordBatchReader.from_batches(pa.schema([]), iter(()))
+        else:
+            yield found.to_arrow_reader(_ROWS)
 
 
 def _named(known: Iterable[str], sql: str) -> list[str]:

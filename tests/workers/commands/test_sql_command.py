@@ -95,6 +95,12 @@ def test_each_form_of_output(store: Path) -> None:
     assert run("sql", sql, "-o", "json", "--query", "[].key", *where).stdout.split() == ["[", '"A-7"', "]"]
 
 
+def test_a_query_is_copied_to_a_file(store: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "orders.parquet"
+    assert run("sql", f"COPY (FROM orders) TO '{copied}'", "--store", str(store)).exit_code == 0
+    assert query(store, f"SELECT count(*) AS n, min(key) AS least FROM '{copied}'") == [{"n": 10, "least": "A-0"}]
+
+
 def test_nothing_found_is_no_error(store: Path) -> None:
     result = run("sql", "SELECT 1 WHERE false", "--store", str(store))
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no row\n")
