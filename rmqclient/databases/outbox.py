@@ -84,8 +84,10 @@ class Row(NamedTuple):
         keys = _read("keys", self.keys)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise ValueError(f"keys {self.keys[:80]!r}: must be a JSON list of texts")
-        if isinstance(self.body, str):
-            raise ValueError(f"body {self.body[:80]!r}: must be bytes")  # noqa: TRY004 - the row is what is wrong
+        if not isinstance(self.unique_key, str):
+            raise ValueError(f"unique_key {self.unique_key!r}: must be a text")  # noqa: TRY004 - the row is wrong
+        if not isinstance(self.body, bytes | bytearray | memoryview):  # of a number, bytes() makes so many zeros
+            raise ValueError(f"body {str(self.body)[:80]!r}: must be bytes")  # noqa: TRY004
         keys.append(self.unique_key)
         return stored_message(self.topic, bytes(self.body), self.tags, keys, properties or None, self.flag)
 

@@ -258,9 +258,10 @@ class Relay(Closing):
         """Look for the message of a row in its topic, and among delayed messages."""
         by_key = self._backend.messages.by_key
         try:
+            row.message()
             topics = (row.topic,) if row.deliver_at is None else (row.topic, TIMER_TOPIC)
             return next(filter(None, (by_key(topic, row.unique_key, 0, END_OF_TIME, 1) for topic in topics)), [])
-        except (ValueError, TypeError):  # it is no message, so it was not sent
+        except (ValueError, TypeError, OverflowError):  # it is no message, so it was not sent
             return []
 
     def _connected(self) -> Session | None:
