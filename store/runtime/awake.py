@@ -34,9 +34,12 @@ class Pauses:
 
     def add(self, began: int, ended: int) -> None:
         """Note a pause; one that begins where the last one ended is the same."""
-        known = list(self)[-_KEPT:]
+        known = list(self)
         if known and known[-1][1] == began:
             began = known.pop()[0]
+        if len(known) > _KEPT:  # the oldest ones become one, as long as both, so that the sum stays
+            (begin, end), (first, last), *known = known
+            known = [(first - (end - begin), last), *known]
         self._ended = {**dict(known), began: ended}
 
     def ns_since(self, moment: int) -> int:
@@ -65,6 +68,10 @@ class Awake:
                 self._pauses.add(looked + _LOOKS_EVERY_NS, now)
             self._looked = now
         return now
+
+    def ran_s(self) -> float:
+        """Return a time in seconds that passes only while this process runs. Compare it with others of this process."""
+        return self.ran_since(0) / 1e9
 
     def ran_since(self, moment: int, now: int | None = None) -> int:
         """Return for how many ns this process has run since a moment; negative for one that is to come."""

@@ -37,6 +37,8 @@ _WORD = (1 << 64) - 1
 _MOVED = len(layout.COUNTED)
 """Of ``counting``: the difference moves ``counted_from``."""
 _MOST_FENCE_NS = 60_000_000_000
+_USUAL_FENCE_NS = 30_000_000_000
+"""Of one that a server puts: so long before its end this process begins to run through it."""
 _MEMBERSHIP_WORD = layout.RUNTIME_HEADER.at["membership_word"]
 _GENERATION_AT = 48
 """The bit of ``epoch`` from which on it counts the groups that had the slot; a grant adds 1 below."""
@@ -258,8 +260,10 @@ class GroupQueueSlot:
     @property
     def fence_left_ns(self) -> int:
         """For how long the queue is kept for one client, although its owner may be dead; 0 when it is not."""
-        left_ns = self.load("fenced_until") - boottime()
-        return left_ns if self.load("owner") and 0 < left_ns <= _MOST_FENCE_NS else 0
+        until = self.load("fenced_until")
+        if not self.load("owner") or until - boottime() > _MOST_FENCE_NS:
+            return 0
+        return max(0, _USUAL_FENCE_NS - self._state.awake.ran_since(until - _USUAL_FENCE_NS))
 
     @property
     def standing_fence(self) -> tuple[int, int]:

@@ -113,7 +113,7 @@ class Connections:
         return request.success(ProducerConnection((*map(_connection, remote), *_local_connections(local))).encode())
 
     def _all_producers(self, request: Request) -> Frame:
-        now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        now, now_ms = self._clients.ran_s(), time.time_ns() // 1_000_000
         groups = {
             group: tuple(
                 ProducerInfo(

@@ -8,8 +8,7 @@ told of changes.
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from rmqclient.broker.clients import heartbeats
@@ -43,10 +42,14 @@ class Watching(Protocol):
 
 
 class Clients:
-    """The connected clients; two connections with one client id are two members. For the thread of the event loop."""
+    """The connected clients; two connections with one client id are two members. For the thread of the event loop.
 
-    def __init__(self, watching: Watching) -> None:
+    All times are of ``ran_s``, the seconds in which this process runs (:mod:`rmqclient.store.runtime.awake`).
+    """
+
+    def __init__(self, watching: Watching, ran_s: Callable[[], float]) -> None:
         self._watching = watching
+        self.ran_s = ran_s
         self.producers = Members[Producer]()
         self.consumers = Members[Consumer]()
         self._groups_of: dict[Peer, set[str]] = {}
@@ -58,7 +61,7 @@ class Clients:
         """Take a heartbeat that equals the last one of its connection; return False for any other."""
         if self._said.get(peer) != _digest(body):
             return False
-        now = time.monotonic()
+        now = self.ran_s()
         for group in self._groups_of[peer]:
             if (producer := self.producers.find(group, peer)) is not None:
                 producer.beat_at = now
@@ -89,7 +92,7 @@ class Clients:
             self._groups_of[peer] = set()
             peer.when_closed(lambda: self._close(peer))
         self._check_room(peer, heartbeat)
-        now = time.monotonic()
+        now = self.ran_s()
         for each in heartbeat.producers:
             producer = Producer(each.group, heartbeat.client_id, peer, language, version, now)
             self._count(producer, self.producers.find(each.group, peer))
@@ -113,7 +116,7 @@ class Clients:
 
     def end_silent(self) -> None:
         """Remove every client whose last heartbeat is older than :data:`SILENCE_S`."""
-        oldest = time.monotonic() - SILENCE_S
+        oldest = self.ran_s() - SILENCE_S
         for producer in [each for each in self.producers if each.beat_at < oldest]:
             self._drop(self.producers, producer.group, producer.peer)
         for consumer in [each for each in self.consumers if each.beat_at < oldest]:

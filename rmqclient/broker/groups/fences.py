@@ -17,8 +17,6 @@ another client pulls, locks or takes the queue   it gets nothing yet
 
 from __future__ import annotations
 
-import time
-
 from rmqclient.broker.clients.member import Consumer
 from rmqclient.broker.clients.process import process_of
 from rmqclient.broker.groups.lease import LOCK_S, Key, Lease
@@ -49,13 +47,13 @@ class Fences:
         """Take over the lock that a client has from a server that died: it still relies on it."""
         slot = self._seats.slots.find(lease.consumer.group, lease.queue)
         if slot is not None and lease.grant is not None and (left_ns := slot.fence_left_ns):
-            lease.locked_at, lease.is_ordered = time.monotonic() + left_ns / 1e9 - FENCE_S, True
+            lease.locked_at, lease.is_ordered = self._store.state.awake.ran_s() + left_ns / 1e9 - FENCE_S, True
 
     def is_around(self, lease: Lease) -> bool:
         """Return whether a client without a connection may still run a handler of an ordered queue."""
         fenced_until = lease.locked_at + min(FENCE_S, LOCK_S) if lease.is_ordered and lease.locked_at else 0.0
         process = lease.consumer.process
-        return time.monotonic() < fenced_until and not (process is not None and process.has_ended)
+        return self._store.state.awake.ran_s() < fenced_until and not (process is not None and process.has_ended)
 
     def is_free(self, slot: GroupQueueSlot | None) -> bool:
         """Return whether a queue is neither owned nor reserved. ``slot`` is None if no member ever had it."""

@@ -14,8 +14,7 @@ these events ends the lease:
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rmqclient.broker.clients.member import Consumer
@@ -33,12 +32,14 @@ PATIENCE_S = 30.0
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A queue that a remote member has. Times are monotonic seconds; 0 means never."""
+    """A queue that a remote member has. Times are of ``ran_s``; 0 means never."""
 
     consumer: Consumer
     queue: MessageQueue
     grant: QueueGrant | None
     """None for a lock of a queue that the group never had: the first pull gives the start offset."""
+    ran_s: Callable[[], float] = field(repr=False)
+    """The seconds in which this process runs. What a client sends while it stands still is not read yet."""
     locked_at: float = 0.0
     is_ordered: bool = False
     """Whether the member handles the queue in order, according to its lock."""
@@ -59,7 +60,7 @@ class Lease:
     @property
     def is_locked(self) -> bool:
         """Whether the member holds the lock of the queue."""
-        return self.locked_at > 0.0 and time.monotonic() < self.locked_at + LOCK_S
+        return self.locked_at > 0.0 and self.ran_s() < self.locked_at + LOCK_S
 
     @property
     def is_called_in(self) -> bool:
@@ -75,11 +76,11 @@ class Lease:
         """Note the time of a pull, once for each request."""
         if request is not self.pull:
             self.pull = request
-            self.pulled_at = time.monotonic()
+            self.pulled_at = self.ran_s()
 
     def is_given_up(self) -> bool:
         """Return whether the member, which was asked for the queue, has dropped it."""
-        now = time.monotonic()
+        now = self.ran_s()
         if self.is_locked:
             return False
         if self.committed_at > max(self.asked_at, self.pulled_at) and self.consumer.asked_members_at > self.asked_at:
@@ -101,7 +102,7 @@ def named(queue: MessageQueue) -> str:
 
 @dataclass(slots=True)
 class QueueRequest:
-    """A member's request for a queue that it cannot have yet. Times are monotonic seconds."""
+    """A member's request for a queue that it cannot have yet. Times are seconds in which this process runs."""
 
     since: float
     last: float
@@ -112,12 +113,13 @@ class QueueRequest:
 class QueueRequests:
     """Requests for queues by member. For the thread of the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, ran_s: Callable[[], float]) -> None:
+        self._ran_s = ran_s
         self._requests: dict[Key, dict[Consumer, QueueRequest]] = {}
 
     def note(self, key: Key, consumer: Consumer, *, locks: bool) -> QueueRequest:
         """Add or renew a member's request for a queue."""
-        now = time.monotonic()
+        now = self._ran_s()
         request = self._requests.setdefault(key, {}).setdefault(consumer, QueueRequest(now, now, locks))
         request.last = now
         return request
@@ -136,7 +138,7 @@ class QueueRequests:
 
     def end_old(self) -> None:
         """Remove expired requests."""
-        oldest = time.monotonic() - WANTED_S
+        oldest = self._ran_s() - WANTED_S
         old = [
             (key, of)
             for key, requests in self._requests.items()

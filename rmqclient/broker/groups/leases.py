@@ -20,7 +20,6 @@ Pull consumers, which choose their queues themselves, take no lease, and get not
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -66,6 +65,7 @@ class Leases:
         broker_name: str,
     ) -> None:
         self._store = store
+        self._ran_s = store.state.awake.ran_s
         self._seats = seats
         self._clients = clients
         self._broker_name = broker_name
@@ -94,7 +94,7 @@ class Leases:
             return None
         if consumer is None or not consumer.shares_queues:
             return asked if (group, queue) not in self.by_key and self._fences.is_free(slot) else None
-        consumer.seen_at = time.monotonic()
+        consumer.seen_at = self._ran_s()
         lease = self.find(group, queue)
         if lease is None or lease.consumer is not consumer:
             lease = self.take(consumer, queue, asked)
@@ -150,7 +150,7 @@ class Leases:
         for key in self._transfers.requests:
             if key not in self.by_key:
                 self._transfers.tell_waiting(key)
-        now = time.monotonic()
+        now = self._ran_s()
         for key in [key for key, moved in self._moved.items() if moved.until < now]:
             del self._moved[key]
 
@@ -172,8 +172,8 @@ class Leases:
         grant = self._seats.take(consumer, queue, begin or 0) if has_place else None
         if grant is None and (has_place or queue.topic not in consumer.subscriptions):
             return None
-        lease = self.by_key[key] = Lease(consumer, queue, grant)
-        lease.pulled_at = time.monotonic()
+        lease = self.by_key[key] = Lease(consumer, queue, grant, self._ran_s)
+        lease.pulled_at = self._ran_s()
         self._fences.know_again(lease)
         self._moved.pop(key, None)
         self._transfers.requests.drop(key, consumer)
@@ -187,7 +187,7 @@ class Leases:
             if lease.is_given_up():
                 self.release(lease)
         elif self._transfers.is_called_for(key, lease):
-            lease.asked_at = time.monotonic()
+            lease.asked_at = self._ran_s()
             tell_members_changed(lease.consumer)
 
     def release(self, lease: Lease) -> None:
@@ -212,7 +212,7 @@ class Leases:
             _log.warning("group %s: %s has lost %s to another member", key[0], lease.consumer.client_id, named(key[1]))
         else:
             offset = slot.committed_offset
-            self._moved[key] = _Moved(lease.consumer, offset, time.monotonic() + _MOVED_S)
+            self._moved[key] = _Moved(lease.consumer, offset, self._ran_s() + _MOVED_S)
             wire = lease.queue._replace(broker_name=self._broker_name)
             tell_offsets(lease.consumer, lease.queue.topic, {wire: offset})
 

@@ -7,8 +7,7 @@ they join a group, and as a mutex between processes.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rmqclient.broker.clients import heartbeats
 from rmqclient.broker.clients.clients import Clients
@@ -32,14 +31,15 @@ _MOST = 10_000
 class NonMemberLocks:
     """Locks of clients that are not members of the group. For the thread of the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, ran_s: Callable[[], float]) -> None:
+        self._ran_s = ran_s
         self._locks: dict[Key, tuple[str, float]] = {}
 
     def lock(self, key: Key, client_id: str) -> bool:
         """Lock a queue for a client, or renew its lock; False while another client has it, or if there are too many."""
         if self.holder(key) not in (None, client_id) or (key not in self._locks and len(self._locks) >= _MOST):
             return False
-        self._locks[key] = client_id, time.monotonic() + LOCK_S
+        self._locks[key] = client_id, self._ran_s() + LOCK_S
         return True
 
     def unlock(self, key: Key, client_id: str) -> None:
@@ -50,11 +50,11 @@ class NonMemberLocks:
     def holder(self, key: Key) -> str | None:
         """Return the id of the client that has locked a queue, or None."""
         client_id, until = self._locks.get(key, (None, 0.0))
-        return client_id if time.monotonic() < until else None
+        return client_id if self._ran_s() < until else None
 
     def end_old(self) -> None:
         """Remove expired locks."""
-        now = time.monotonic()
+        now = self._ran_s()
         self._locks = {key: lock for key, lock in self._locks.items() if lock[1] > now}
 
 
@@ -75,13 +75,14 @@ class LocksRoom:
         read_only: bool,
     ) -> None:
         self._store = store
+        self._ran_s = store.state.awake.ran_s
         self._clients = clients
         self._leases = leases
         self._fences = fences
         self._broker_name = broker_name
         self._read_only = read_only
-        self._non_member_locks = NonMemberLocks()
-        self._locks_apart = NonMemberLocks()
+        self._non_member_locks = NonMemberLocks(self._ran_s)
+        self._locks_apart = NonMemberLocks(self._ran_s)
         """Locks of read-only members; they exclude only each other."""
 
     def routes(self) -> Iterable[Route]:
@@ -139,9 +140,9 @@ class LocksRoom:
             lease = self._leases.take(consumer, queue, None) if self._exists(queue) else None
             if lease is None:
                 return False
-        if lease.is_called_in and time.monotonic() > lease.asked_at + PATIENCE_S:
+        if lease.is_called_in and self._ran_s() > lease.asked_at + PATIENCE_S:
             return False  # before that the lock lets it finish in order
-        lease.locked_at, lease.is_ordered = time.monotonic(), ordered
+        lease.locked_at, lease.is_ordered = self._ran_s(), ordered
         self._fences.put(lease)
         return True
 

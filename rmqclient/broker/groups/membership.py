@@ -13,7 +13,6 @@ code  what it does
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -128,7 +127,7 @@ class MembershipRoom:
         group = request.fields["consumerGroup"]
         consumer = self._clients.consumers.find(group, request.peer)
         if consumer is not None:
-            consumer.asked_members_at = consumer.seen_at = time.monotonic()
+            consumer.asked_members_at = consumer.seen_at = self._clients.ran_s()
         ids = self._groups.ids(group)
         if not ids:
             return request.failure(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")

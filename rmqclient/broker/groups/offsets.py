@@ -23,7 +23,6 @@ Until it has pulled, the answer is the end at that heartbeat, so it misses nothi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from rmqclient.broker.address import Address
@@ -148,7 +147,7 @@ class Commits:
                 return f": {lease.consumer.client_id} has it"
             slot = self._leases.slot(group, queue)
             if slot is None or slot.commit(offset, lease.grant.epoch, self._store.config.lock_timeout_ms):
-                lease.committed_at = lease.consumer.seen_at = time.monotonic()
+                lease.committed_at = lease.consumer.seen_at = self._store.state.awake.ran_s()
                 return ""
             return f": {lease.consumer.client_id} has lost the queue"
         if self._leases.is_moved(group, queue, consumer, offset):

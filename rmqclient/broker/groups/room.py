@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import Iterable
 
 from rmqclient.broker.clients.awaited import Awaited
@@ -27,8 +26,6 @@ from rmqclient.broker.topics.topics import Topics
 from rmqclient.store import MessageQueue, MessageStore
 
 _SILENCE_EVERY_S = 10.0
-_STOOD_S = 2 * _SILENCE_EVERY_S
-"""A look that comes so late shows that this process stood still."""
 
 
 class GroupsRoom:
@@ -58,10 +55,10 @@ class GroupsRoom:
         self._seats = Seats(store, made, self._rang)
         self._start_offsets = StartOffsets(store)
         self.awaited = awaited
-        self.clients = Clients(self)
+        self.clients = Clients(self, store.state.awake.ran_s)
         self._allocations = Allocations(self._seats, self.ids, self._read_queues, store.topics.read_queues)
         fences = Fences(store, self._seats)
-        self.transfers = Transfers(self._allocations, fences)
+        self.transfers = Transfers(self._allocations, fences, store.state.awake.ran_s)
         self.leases = Leases(store, self._seats, self.clients, fences, self.transfers, broker_name)
         self.commits = Commits(store, self._seats, self.clients, self.leases, fences, settings, counters)
         self._locks = LocksRoom(store, self.clients, self.leases, fences, broker_name, read_only=read_only)
@@ -70,7 +67,7 @@ class GroupsRoom:
         self._seating = Seating(self._seats, self.leases)
         self._announced: dict[str, tuple[object, ...]] = {}
         self._is_called = False  # whether a look is scheduled on the loop
-        self._looked_for_silence_at = time.monotonic()
+        self._looked_for_silence_at = self.clients.ran_s()
 
     def routes(self) -> Iterable[Route]:
         """Declare the requests for locks and about offsets."""
@@ -140,14 +137,9 @@ class GroupsRoom:
         self._locks.end_old()
         for group in self.clients.consumers.groups():
             self.announce(group)
-        self._end_silent(time.monotonic())
-
-    def _end_silent(self, now: float) -> None:
-        passed_s = now - self._looked_for_silence_at
-        if passed_s > _SILENCE_EVERY_S:
-            self._looked_for_silence_at = now
-            if passed_s < _STOOD_S:  # later, clients may have sent what was not read while this process stood still
-                self.clients.end_silent()
+        if self.clients.ran_s() > self._looked_for_silence_at + _SILENCE_EVERY_S:
+            self._looked_for_silence_at = self.clients.ran_s()
+            self.clients.end_silent()
 
     def announce(self, group: str, *, anyway: bool = False) -> None:
         """Send request 40 to all members of a group if its members or its topics' queues have changed."""

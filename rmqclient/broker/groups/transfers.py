@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from rmqclient.broker.clients.member import Consumer
@@ -28,9 +27,10 @@ _MOST_LOGGED = 10_000
 class Transfers:
     """The requests for queues of all groups. For the thread of the event loop."""
 
-    def __init__(self, allocations: Allocations, fences: Fences) -> None:
+    def __init__(self, allocations: Allocations, fences: Fences, ran_s: Callable[[], float]) -> None:
         self.allocations = allocations
-        self.requests = QueueRequests()
+        self._ran_s = ran_s
+        self.requests = QueueRequests(ran_s)
         self._fences = fences
         self._listening: list[Callable[[str, MessageQueue], None]] = []
         self._logged: set[tuple[str, str]] = set()
@@ -48,11 +48,11 @@ class Transfers:
         heir, local = shares.remote.get(queue, consumer.client_id), shares.local.get(queue)
         if heir == consumer.client_id and (local is None or local.client_id == heir):
             return False
-        return time.monotonic() < wanted.since + _RESERVED_S
+        return self._ran_s() < wanted.since + _RESERVED_S
 
     def is_called_for(self, key: Key, lease: Lease) -> bool:
         """Return whether another member is to have a queue that is leased."""
-        queue, owner, now = lease.queue, lease.consumer, time.monotonic()
+        queue, owner, now = lease.queue, lease.consumer, self._ran_s()
         wanting = [each for each in self.requests.of(key) if each is not owner]
         same_id = [each for each in wanting if each.client_id == owner.client_id]
         if same_id and owner.seen_at < now - _SILENT_S:
@@ -69,8 +69,8 @@ class Transfers:
     def tell_waiting(self, key: Key) -> None:
         """Retry held pulls of a free queue, and tell orderly consumers to try their lock again."""
         for consumer, wanted in self.requests.of(key).items():
-            if wanted.locks and wanted.last < time.monotonic() - 0.2 and not self.is_reserved(key, consumer, wanted):
-                wanted.last = time.monotonic()
+            if wanted.locks and wanted.last < self._ran_s() - 0.2 and not self.is_reserved(key, consumer, wanted):
+                wanted.last = self._ran_s()
                 tell_members_changed(consumer)
         for callback in self._listening:
             callback(*key)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqclient import Message, Producer
 from rmqclient.broker.address import Address
 from rmqclient.broker.broker import Broker
@@ -30,7 +32,8 @@ from rmqclient.remoting.bodies import (
 from rmqclient.remoting.codes import RequestCode
 from rmqclient.remoting.frame import Frame
 from rmqclient.remoting.table import request
-from rmqclient.store import MessageQueue, MessageStore, open_store
+from rmqclient.store import MessageQueue, MessageStore, boottime, open_store
+from rmqclient.store.runtime import awake, group_table, members, roll
 
 GROUP = "billing"
 TOPIC = "orders"
@@ -200,6 +203,12 @@ class House:
                 answer = answers[-1]
                 client.sent.remove(answer)
         return answer
+
+
+def stand_still(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process have stood still until now for so long, by the clock since the boot."""
+    for module in (awake, group_table, members, roll):
+        monkeypatch.setattr(module, "boottime", lambda: boottime() + round(seconds * 1e9))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rmqclient.broker.groups import fences as fences_of
 from rmqclient.store import MessageQueue, open_store
 from rmqclient.store.files.file_lock import MEMBER_BYTES
 from rmqclient.store.runtime.subscription import REMOTE
-from tests.broker.groups.house import GROUP, TOPIC, House, house_of
+from tests.broker.groups.house import GROUP, TOPIC, House, house_of, stand_still
 
 
 @contextmanager
@@ -80,6 +80,22 @@ def test_a_pull_that_comes_before_the_heartbeat_waits_for_it(locked: House) -> N
         client.beat()
         assert client.may_pull(0)
         assert not gets(house, 0)
+
+
+@pytest.mark.guarantee("G47")
+def test_a_worker_that_stood_still_leaves_a_kept_queue_to_its_client(
+    locked: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a server that has died, and a worker of this host
+    locked.broker.close()
+    queue = MessageQueue(TOPIC, 0)
+    with open_store(locked.root) as other:
+        worker = other.members().join(GROUP, TOPIC, "a-local", f"tags *{REMOTE}")
+
+        # When the host stands still, as does the client there, then it may still rely on its lock
+        stand_still(fences_of.FENCE_S + 1, monkeypatch)
+        assert worker.take(worker.queue_slot(queue), 10_000) is None
+        worker.leave()
 
 
 @pytest.mark.guarantee("G47")

@@ -12,7 +12,7 @@ from rmqclient.broker.limits.counters import Refusal
 from rmqclient.remoting.bodies import ResetOffset, Subscription
 from rmqclient.remoting.codes import RequestCode, ResponseCode
 from rmqclient.store import MessageQueue
-from tests.broker.groups.house import BROKER, GROUP, TOPIC, Client, House
+from tests.broker.groups.house import BROKER, GROUP, TOPIC, Client, House, stand_still
 
 ALL = {0, 1, 2, 3}
 
@@ -59,6 +59,28 @@ def test_a_queue_that_is_not_pulled_any_more_is_given_up(house: House, monkeypat
     second = house.member("two")
     house.until(lambda: second.may_pull(3), "the queue moves")
     assert not first.may_pull(3)
+
+
+@pytest.mark.guarantee("G47")
+def test_a_queue_is_not_given_up_by_a_pull_that_the_server_could_not_read(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a member that is asked for a queue
+    first = house.member("one")
+    fed(first)
+    second = house.member("two")
+    assert not second.may_pull(3)
+
+    # When the server has stood still for longer than the member may be quiet, and hears the other one first
+    stand_still(lease_of.PATIENCE_S + 1, monkeypatch)
+    house.look()
+
+    # Then the queue feeds nobody else, until it is given up as always
+    assert not second.may_pull(3)
+    first.members()
+    first.commit(3, 0)
+    house.look()
+    assert second.may_pull(3)
 
 
 def test_a_member_that_pulls_on_loses_a_queue_that_is_not_its_own(

@@ -8,7 +8,7 @@ from rmqclient.broker.groups import fences as fences_of
 from rmqclient.broker.groups import lease as lease_of
 from rmqclient.broker.groups import locks as locks_of
 from rmqclient.store import MessageQueue
-from tests.broker.groups.house import GROUP, TOPIC, House
+from tests.broker.groups.house import GROUP, TOPIC, House, stand_still
 
 
 def test_a_member_locks_its_queues_and_renews_the_locks(house: House) -> None:
@@ -58,6 +58,36 @@ def test_a_lock_that_is_not_renewed_runs_out(house: House, monkeypatch: pytest.M
     first.lock(3)
     second = house.member("two")
     house.until(lambda: second.lock(3) == {3}, "the lock runs out")
+
+
+@pytest.mark.guarantee("G47")
+def test_a_lock_does_not_run_out_while_the_server_stands_still(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a member with locks, and another one that is to have half of them
+    first = house.member("one")
+    first.lock(0, 1, 2, 3)
+    second = house.member("two")
+    assert second.lock(3) == set()
+
+    # When the server has stood still for longer than a lock lasts, and hears the second one first
+    stand_still(2 * lease_of.LOCK_S, monkeypatch)
+    house.look()
+
+    # Then the first one, which may have stood still as well, ends what it is at
+    assert second.lock(3) == set()
+    assert first.lock(0, 1, 2, 3) == {0, 1, 2, 3}
+    first.unlock(3)
+    assert second.lock(3) == {3}
+
+
+def test_a_lock_without_a_group_does_not_run_out_while_the_server_stands_still(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = house.client("one"), house.client("two")
+    assert first.lock(0) == {0}
+    stand_still(2 * lease_of.LOCK_S, monkeypatch)
+    assert second.lock(0) == set()
+    first.unlock(0)
+    assert second.lock(0) == {0}
 
 
 def test_the_lock_of_a_connection_that_ended_is_kept_for_the_client_to_come_back(house: House) -> None:

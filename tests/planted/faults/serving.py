@@ -29,6 +29,14 @@ NAMED_BY_PLACE = "tests/broker/access/test_named_by_place.py"
 
 FAULTS = [
     Fault(
+        name="time in which a server stood still counts against its clients",
+        file="store/runtime/awake.py",
+        old="        return self.ran_since(0) / 1e9\n",
+        new="        return boottime() / 1e9\n",
+        tests="tests/broker/groups/test_locks.py",
+        select="stands_still",
+    ),
+    Fault(
         name="a message of any topic is given back to whoever knows its place",
         file="rmqclient/broker/sending/retries.py",
         old="        request.check_topic(topic_of(message), writes=False)\n",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from rmqclient.store.runtime import awake as module
@@ -66,3 +68,8 @@ def test_pauses_that_follow_each_other_are_one() -> None:
         pauses.add(second, second + 1)
     assert list(pauses) == [(0, 1_000)]
     assert pauses.ns_since(400) == 600
+
+
+def test_the_time_that_ran_goes_on_as_before_however_many_pauses_there_were(awake: Awake) -> None:
+    ran = [awake.ran_since(0, (130 + 2 * number) * S) for number in range(200)]
+    assert {later - earlier for earlier, later in itertools.pairwise(ran)} == {S // 2}
