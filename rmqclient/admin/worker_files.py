@@ -32,7 +32,7 @@ from pathlib import Path
 
 from rmqclient.cluster.address.state_directory import is_locked
 from rmqclient.store import WorkerState, WorkerStatus, boottime
-from rmqclient.store.errors import TableFull
+from rmqclient.store.errors import TableFull, store_errors
 from rmqclient.store.threads.standing import has_open
 
 SLOTS = 256
@@ -100,16 +100,14 @@ class WorkerFiles:
         """Messages handled and failed attempts of the workers that had a name and have ended."""
 
     def claim(self, name: str = "", restarts: int = 0) -> int:
-        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use.
+        """Take a slot for a worker that will be started. Raises TableFull when all 256 are in use, StoreFull.
 
         ``restarts`` is how often the worker of this name was started before.
         """
         self._directory.mkdir(parents=True, exist_ok=True)
         for slot in range(SLOTS):
             if slot not in self._own and (file := _locked(self._path(slot))) is not None:
-                os.ftruncate(file, 0)
-                os.ftruncate(file, _BYTES)
-                words = WorkerFile(self._path(slot))
+                words = self._made(slot, file)
                 words.store("supervisor_pid", os.getpid())
                 words.set_name(name)
                 words.store("restarts", restarts)
@@ -120,6 +118,18 @@ class WorkerFiles:
                 self._own[slot] = file, words
                 return slot
         raise TableFull(f"all {SLOTS} worker slots of {self._directory} are in use")
+
+    def _made(self, slot: int, file: int) -> WorkerFile:
+        """Make a file of zeros that has its block: a mapped store into a hole is a SIGBUS on a full disk."""
+        try:
+            with store_errors(f"{self._path(slot)} cannot be made"):
+                os.ftruncate(file, 0)
+                os.posix_fallocate(file, 0, _BYTES)
+                return WorkerFile(self._path(slot))
+        except BaseException:
+            self._path(slot).unlink(missing_ok=True)
+            os.close(file)
+            raise
 
     def assign(self, slot: int, pid: int) -> None:
         """Say which process runs in a claimed slot. The process may have written more by then; all else stays."""

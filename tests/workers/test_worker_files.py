@@ -12,6 +12,7 @@ from rmqclient.admin.worker_files import SLOTS, WorkerFiles
 from rmqclient.metrics.readings import USUAL, readings_of_workers
 from rmqclient.store import WorkerState
 from rmqclient.store.errors import TableFull
+from tests.support.host.small_disks import Filler, small_disk_or_skip
 
 SUPERVISOR = """
 import sys
@@ -20,6 +21,13 @@ from rmqclient.admin.worker_files import WorkerFiles
 files = WorkerFiles(Path(sys.argv[1]))
 print(files.claim(), flush=True)
 sys.stdin.read()
+"""
+
+CLAIMING = """
+import sys
+from pathlib import Path
+from rmqclient.admin.worker_files import WorkerFiles
+WorkerFiles(Path(sys.argv[1])).claim("worker")
 """
 
 
@@ -103,3 +111,16 @@ def test_counts_go_on_when_a_worker_is_started_again(tmp_path: Path) -> None:
     assert series["rmq_worker_restarts_total", "worker-1"] == 1
     assert series["rmq_worker_handled_total", "worker-2"] == 5
     supervisor.close()
+
+
+def test_a_worker_on_a_full_disk_is_refused_and_started_later(tmp_path: Path) -> None:
+    with small_disk_or_skip(tmp_path) as disk:
+        (disk / "workers").mkdir()
+        filler = Filler(disk)
+        filler.fill()
+        command = [sys.executable, "-c", CLAIMING, str(disk / "workers")]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "StoreFull" in refused.stderr.splitlines()[-1]
+        assert not list((disk / "workers").iterdir())
+        filler.free()
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 0

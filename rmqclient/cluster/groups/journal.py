@@ -38,7 +38,7 @@ from typing import TypeAlias
 from rmqclient.cluster.address.state_directory import is_locked
 from rmqclient.message import ReceivedMessage
 from rmqclient.store import CallContext, MessageQueue
-from rmqclient.store.errors import TableFull
+from rmqclient.store.errors import TableFull, store_errors
 
 SLOTS = 4_096
 _SLOT_BYTES = 512
@@ -141,7 +141,7 @@ class Journal:
     """The journal of one client, and those of dead clients in the same directory. Safe for threads.
 
     ``queue_of(number)`` returns the group and the queue with a number. Raises OSError if the directory or the file
-    cannot be made.
+    cannot be made, StoreFull on a full disk.
     """
 
     def __init__(self, directory: Path, client_id: str, queue_of: Callable[[int], tuple[str, MessageQueue]]) -> None:
@@ -158,6 +158,12 @@ class Journal:
         self._file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)  # before the file gets a name that others can find
         os.ftruncate(self._file, (1 + SLOTS) * _SLOT_BYTES)
+        try:
+            self._reserve(new, 0)
+        except BaseException:
+            os.close(self._file)
+            new.unlink()
+            raise
         self.map = mmap.mmap(self._file, (1 + SLOTS) * _SLOT_BYTES)
         data = client_id.encode()
         _HEAD.pack_into(self.map, 0, os.getpid(), len(data))
@@ -165,16 +171,22 @@ class Journal:
         self._path = new.rename(directory / f"{name}.journal")
 
     def slot(self) -> JournalSlot:
-        """Return a slot for one thread or one queue. Raises TableFull."""
+        """Return a slot for one thread or one queue. Raises TableFull, StoreFull."""
         with self._lock:
             if not self._free and self._used == SLOTS:
                 raise TableFull(f"all {SLOTS} slots of {self._path} are in use: run more processes with less threads")
             if self._free:
                 number = self._free.pop()
             else:
-                self._used += 1
-                number = self._used
+                number = self._used + 1
+                self._reserve(self._path, number)
+                self._used = number
         return JournalSlot(self, number)
+
+    def _reserve(self, path: Path, number: int) -> None:
+        """Reserve the blocks of a slot: a mapped store into a hole is a SIGBUS on a full disk. Raises StoreFull."""
+        with store_errors(f"{path} cannot have a slot more"):
+            os.posix_fallocate(self._file, number * _SLOT_BYTES, _SLOT_BYTES)
 
     def give_back(self, number: int) -> None:
         """Free a slot."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -13,6 +14,7 @@ from rmqclient.cluster.groups import journal as journals
 from rmqclient.cluster.groups.journal import SLOTS, Journal
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import TableFull
+from tests.support.host.small_disks import Filler, small_disk_or_skip
 
 GROUP = "billing"
 QUEUE = MessageQueue("orders", 3, "broker-a")
@@ -34,6 +36,30 @@ messages = [
 slot.begin(messages[0]) if len(messages) == 1 else slot.begin_batch(messages)
 print("begun", flush=True)
 sys.stdin.read()
+"""
+
+TAKING = """
+import sys
+from pathlib import Path
+from rmqclient.cluster.groups.journal import Journal
+from rmqclient.store.errors import StoreFull
+
+def another():
+    return Journal(Path(sys.argv[1], "another"), "another@host", {}.__getitem__)
+
+journal = Journal(Path(sys.argv[1], "running"), "client@host", {}.__getitem__)
+print("made", flush=True)
+for line in sys.stdin:
+    try:
+        if line == "slots\\n":
+            for _ in range(40):
+                journal.slot()
+        else:
+            another()
+    except StoreFull:
+        print("StoreFull", flush=True)
+    else:
+        print("taken", flush=True)
 """
 
 
@@ -144,3 +170,36 @@ def test_slots_are_used_again_and_limited(journal: Journal) -> None:
         journal.slot()
     slots[0].release()
     journal.slot()
+
+
+def test_a_slot_on_a_full_disk_is_refused_and_has_room_later(tmp_path: Path) -> None:
+    # Given a client that has a journal when the disk gets full
+    with (
+        small_disk_or_skip(tmp_path) as disk,
+        subprocess.Popen(
+            [sys.executable, "-c", TAKING, str(disk)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as client,
+    ):
+        taking, told = client.stdin, client.stdout
+        assert taking is not None
+        assert told is not None
+        assert told.readline() == "made\n"
+        filler = Filler(disk)
+        filler.fill()
+
+        # When it needs more slots than there is room for, then it is told so, and lives
+        assert _asked(taking, told, "slots") == "StoreFull\n"
+        assert _asked(taking, told, "another") == "StoreFull\n"
+
+        # And when there is room, it gets them
+        filler.free()
+        assert _asked(taking, told, "slots") == "taken\n"
+        assert _asked(taking, told, "another") == "taken\n"
+        taking.close()
+    assert client.returncode == 0
+
+
+def _asked(taking: IO[str], told: IO[str], what: str) -> str:
+    taking.write(what + "\n")
+    taking.flush()
+    return told.readline()

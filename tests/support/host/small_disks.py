@@ -6,8 +6,10 @@ import errno
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from rmqclient.store import layout
 from rmqclient.store.errors import NO_ROOM
@@ -53,6 +55,17 @@ def small_disk(kind: str, scratch: Path, tmpfs_bytes: int = ROOM_FOR_A_STORE + 2
     finally:
         _call("umount", "--lazy", str(point))
         (scratch / "image").unlink(missing_ok=True)
+
+
+@contextmanager
+def small_disk_or_skip(scratch: Path) -> Iterator[Path]:
+    """Mount a disk of a megabyte in memory inside ``scratch``; skip the test where that is not possible."""
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk("tmpfs", scratch, _MIB))
+        except CannotMount as error:
+            pytest.skip(str(error))
+        yield disk
 
 
 class Filler:
