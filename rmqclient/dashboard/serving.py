@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import stat
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,8 +106,9 @@ def _unix(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as listener:
         umask = os.umask(0o177)
         try:
-            path.unlink(missing_ok=True)
+            _remove_left_behind(path)
             listener.bind(str(path))
+            own = path.lstat()
         except OSError as error:
             raise CannotListen(f"{path} cannot be listened on: {error.strerror}") from error
         finally:
@@ -114,4 +116,26 @@ def _unix(path: Path) -> Iterator[socket.socket]:
         try:
             yield listener
         finally:
+            with contextlib.suppress(OSError):  # another process may have a socket of that name by now
+                if os.path.samestat(path.lstat(), own):
+                    path.unlink()
+
+
+def _remove_left_behind(path: Path) -> None:
+    """Remove the socket of a process that has ended. Raises CannotListen for one that lives, and any other file."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        raise CannotListen(f"{path} cannot be listened on: it is another file, and stays: name a path for the socket")
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.setblocking(False)  # a process that stands still answers nobody
+        try:
+            caller.connect(str(path))
+        except ConnectionRefusedError:
             path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass
+    raise CannotListen(f"{path} cannot be listened on: another process does: stop it first, or name another path")

@@ -73,6 +73,41 @@ def test_a_unix_socket_is_for_its_owner_alone_and_goes_with_the_command(store: P
     assert not path.exists()
 
 
+@pytest.mark.guarantee("G89")
+def test_a_socket_takes_the_place_of_no_file_and_of_no_living_one(store: Path, tmp_path: Path) -> None:
+    # Given a file, and the socket of a dashboard that runs
+    path, taken = tmp_path / "socket", tmp_path / "settings.json"
+    taken.write_text("mine")
+    assert "another file" in _refusal(store, taken)
+    assert taken.read_text() == "mine"
+    with running(store, "--uds", str(path)) as (child, _):
+        assert "another process" in _refusal(store, path)
+
+        # When that one has lost the name to another one, and ends, then the socket of the other one stays
+        path.unlink()
+        with running(store, "--uds", str(path)):
+            child.terminate()
+            child.wait(LONG_S)
+            assert path.is_socket()
+
+
+def test_the_socket_of_a_killed_dashboard_is_replaced(store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with running(store, "--uds", str(path)) as (child, _):
+        child.kill()
+        child.wait(LONG_S)
+        assert path.is_socket()
+        with running(store, "--uds", str(path)):
+            assert path.is_socket()
+
+
+def _refusal(store: Path, path: Path) -> str:
+    command = [*COMMAND, "dashboard", str(store), "--uds", str(path)]
+    refused = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert refused.returncode
+    return refused.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
