@@ -164,6 +164,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise ValueError(f"option {ends[0]}: a stream has no end; leave it out, or use spark.read")
     if not streaming and (others := [name for name in _OF_STREAMS if name.lower() in options]):
         raise ValueError(f"option {others[0]}: only a stream has it; leave it out, or use spark.readStream")
+    if "maxtriggerdelay" in options and "minoffsetspertrigger" not in options:
+        raise ValueError("option maxTriggerDelay: nothing is waited for without minOffsetsPerTrigger: give both")
     read = _Reading(options)
     read.check_kind()
     starting: Point = "latest" if streaming else "earliest"

@@ -24,7 +24,8 @@ def batch(**options: str) -> ReadOptions:
 
 
 def stream(**options: str) -> ReadOptions:
-    return parse(NEEDED | options, streaming=True)
+    beside = {"minOffsetsPerTrigger": "1"} if "maxTriggerDelay" in options else {}
+    return parse(NEEDED | beside | options, streaming=True)
 
 
 def documented() -> dict[str, str]:
@@ -167,7 +168,11 @@ def test_options_that_only_a_kafka_broker_has_a_use_for_do_nothing() -> None:
         ({"minPartitions": "-3"}, r"option minPartitions=-3: give a number of at least 1$"),
         ({"maxOffsetsPerTrigger": "5k"}, r"option maxOffsetsPerTrigger=5k: give a number of at least 1$"),
         ({"maxBytesPerTrigger": "5t"}, r"option maxBytesPerTrigger=5t: give a number of at least 1, .*unit: k m g"),
-        ({"maxTriggerDelay": "soon"}, r"option maxTriggerDelay=soon: give a number of at least 1, .*unit: ms s m"),
+        ({"maxTriggerDelay": "5s"}, r"option maxTriggerDelay: nothing is waited for without minOffsetsPerTrigger"),
+        (
+            {"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"},
+            r"option maxTriggerDelay=soon: give a number of at least 1, .*unit: ms s m",
+        ),
         ({"startingTimestamp": "-1"}, r"option startingTimestamp=-1: give a number of at least 0$"),
         ({"split": "both"}, r"option split=both: give auto or queue or log"),
         ({"startingOffsetsByTimestampStrategy": "no"}, r"give error or latest"),
