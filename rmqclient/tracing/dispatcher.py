@@ -16,7 +16,7 @@ from rmqclient.backend.backend import Backend
 from rmqclient.backend.protocols import ProducerSettings, Sender
 from rmqclient.message import Message
 from rmqclient.store import MessageQueue
-from rmqclient.store.errors import QueueError
+from rmqclient.store.errors import MessageRejected, QueueError
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 from rmqclient.tracing.records import TRACE_TOPIC, Record
@@ -98,14 +98,21 @@ class Dispatcher:
 
     def _send_all(self) -> None:
         for records in _batches(self._waiting):
-            try:
-                if self._sender is None:
-                    settings = ProducerSettings(self._make_topic, self._group)
-                    self._sender = self._backend.producers.sender(settings)
-                self._sender.append(_message(records))
-            except (QueueError, OSError, MemoryError, ValueError) as error:
-                self.dropped += len(records)
-                self._report(error)
+            self._send(records)
+
+    def _send(self, records: list[Record]) -> None:
+        try:
+            if self._sender is None:
+                settings = ProducerSettings(self._make_topic, self._group)
+                self._sender = self._backend.producers.sender(settings)
+            self._sender.append(_message(records))
+        except (QueueError, OSError, MemoryError, ValueError) as error:
+            if isinstance(error, ValueError | MessageRejected) and len(records) > 1:
+                for record in records:  # one of them is odd, such as an id with a blank
+                    self._send([record])
+                return
+            self.dropped += len(records)
+            self._report(error)
 
     def _make_topic(self, topic: str) -> list[MessageQueue]:
         return self._backend.topics.create(topic, 1)

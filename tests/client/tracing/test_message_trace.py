@@ -207,3 +207,18 @@ def test_records_of_other_clients_are_read_and_damage_is_passed_over() -> None:
     assert isinstance(pub, Pub)
     assert (pub.tags, pub.keys, pub.success, pub.offset_message_id) == (None, ("k1", "k2"), True, "OFFSET")
     assert after == SubAfter(0, "", "request", "ID", (), 3, success=True, outcome=0)
+
+
+@pytest.mark.guarantee("G54")
+def test_a_record_that_cannot_be_stored_takes_none_of_its_batch_along(store: MessageStore) -> None:
+    # Given records of messages of another client, one of which has an id that no key can be
+    backend = open_backend(store)
+    sending = dispatcher.Dispatcher(backend, "billing")
+    given = [SubBefore(1, "billing", "request", name, 0, ()) for name in ("first", "an id", "last")]
+
+    # When they are sent together, then only that one is dropped, and counted
+    for record in given:
+        sending.put(record)
+    sending.close()
+    assert {each.message_id for each in records(backend)} == {"first", "last"}
+    assert sending.dropped == 1
