@@ -50,7 +50,6 @@ SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
 
 HOST_TIME: dict[str, str] = {
     "store/clock.py": "it is the seam",
-    "store/boot_clock.py": "whether a real process lives",
     "store/files/": "a lock of another process",
     "store/upkeep/": "a disk, and how long a pass took",
     "store/waiting/transaction.py": "how long a round of checks may take",

@@ -94,7 +94,7 @@ def crc32(data: bytes | memoryview | Mapping, value: int = 0) -> int:
     """Return the CRC-32 of ``data``, as :func:`zlib.crc32`."""
 
 def boottime() -> int:
-    """Return CLOCK_BOOTTIME of the host in ns, as :func:`rmqclient.store.boot_clock.boottime` for onlookers."""
+    """Return CLOCK_BOOTTIME in ns: one clock for all processes, which counts time in suspend and never steps."""
 
 def wall_clock() -> int:
     """Return the wall clock in ns since 1970, or the clock of a test that this process follows."""

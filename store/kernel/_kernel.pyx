@@ -41,7 +41,6 @@ import sys
 
 from rmqclient.store.bodies import DEFAULT_LIMIT as _DEFAULT_LIMIT
 from rmqclient.store.bodies import open_body
-from rmqclient.store.boot_clock import NAMESPACE_AHEAD_NS
 from rmqclient.store.errors import (
     BatchTooLarge,
     BodyTooLarge,
@@ -101,7 +100,6 @@ cdef extern from "shared_memory.h" nogil:
     int64_t wall_clock_ms()
     int64_t elapsed_ns()
     int64_t boottime_ns()
-    int64_t boottime_ahead_ns
     ctypedef struct Clock "rmq_clock":
         pass
     Clock *clock_words
@@ -178,7 +176,6 @@ FINGERPRINT = LAYOUT_FINGERPRINT
 
 rmq_crc32_init()
 CRC32_METHOD = rmq_crc32_name().decode()
-boottime_ahead_ns = NAMESPACE_AHEAD_NS
 
 
 def arm(int point, long passes, int signal_number):

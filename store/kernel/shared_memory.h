@@ -141,11 +141,6 @@ static inline int64_t host_ns(clockid_t which)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* What the clock since the boot is ahead of the host's in the time namespace of this process (store/boot_clock.py). */
-static int64_t boottime_ahead_ns;
-
-static inline int64_t host_boottime_ns(void) { return host_ns(CLOCK_BOOTTIME) - boottime_ahead_ns; }
-
 static inline int64_t moved_ns(int64_t now, int64_t since)
 {
     int64_t ahead = __atomic_load_n(&clock_words->ahead_ns, __ATOMIC_RELAXED);
@@ -157,11 +152,11 @@ static inline int64_t wall_clock_ns(void) { return moved_ns(host_ns(CLOCK_REALTI
 static inline int64_t wall_clock_ms(void) { return wall_clock_ns() / 1000000; }
 
 /* For pauses and intervals: counts suspend, never goes back while the process follows one clock. */
-static inline int64_t elapsed_ns(void) { return moved_ns(host_boottime_ns(), clock_words->boottime_since_ns); }
+static inline int64_t elapsed_ns(void) { return moved_ns(host_ns(CLOCK_BOOTTIME), clock_words->boottime_since_ns); }
 
 /* For leases and heartbeats, which tell whether a real process lives: no test moves it. One clock for all processes; counts
  * suspend; never steps. */
-static inline int64_t boottime_ns(void) { return host_boottime_ns(); }
+static inline int64_t boottime_ns(void) { return host_ns(CLOCK_BOOTTIME); }
 
 /* --- futex ------------------------------------------------------------------------------------------ */
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from rmqclient.store import layout
-from rmqclient.store.boot_clock import boottime
 from rmqclient.store.observe.observation import GroupQueue, Queue
 from rmqclient.store.observe.records import Records
 from rmqclient.store.observe.shared_file import SharedFile
@@ -47,7 +47,7 @@ class GroupQueues:
         """Yield what stands in each slot, but for queues that are newer than ``queues``."""
         slot, count = layout.GROUP_QUEUE_SLOT, self.count
         columns = [self._shared.column(layout.GROUP_QUEUE_TABLE_AT, slot, word, count) for word in _GROUP_WORDS]
-        rows, now = list(zip(*columns, strict=True)), boottime()
+        rows, now = list(zip(*columns, strict=True)), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         alive = {member.key: member for member in members}
         aged: dict[str, int] = {}
         for number in self._in_order(columns[0], columns[1], queues):

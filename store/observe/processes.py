@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 
 from rmqclient.store import layout
-from rmqclient.store.boot_clock import boottime
 from rmqclient.store.observe.shared_file import BROKER_BYTE, HOUSEKEEPER_BYTE, SharedFile, Unreadable
 from rmqclient.store.threads import standing as holders
 
@@ -33,7 +33,7 @@ class Processes:
     def housekeeper_silent_s(self) -> float:
         """Seconds since the housekeeper last showed that it is at work; 0 while it has shown nothing yet."""
         beat = self._shared.word("housekeeper_beat")
-        return (boottime() - beat) / 1e9 if beat else 0.0
+        return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) - beat) / 1e9 if beat else 0.0
 
     def failing_passes(self) -> list[str]:
         """Return what of the housekeeper's work failed when it last ran, in words."""

@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING
 
 from rmqclient.store import layout
-from rmqclient.store.boot_clock import boottime
 from rmqclient.store.closing import Closing
 from rmqclient.store.message_queue import MessageQueue
 from rmqclient.store.observe.group_queues import GroupQueues
@@ -128,7 +127,7 @@ class Reading(Closing):
 
     def members(self) -> list[MemberInfo]:
         """Return every member whose process lives, stopped or not, by slot."""
-        now, slot, found = boottime(), layout.MEMBER_SLOT, []
+        now, slot, found = _boottime(), layout.MEMBER_SLOT, []
         beats = self.shared.column(layout.MEMBER_TABLE_AT, slot, "heartbeat", layout.MEMBER_SLOTS)
         incarnations = self.shared.column(layout.MEMBER_TABLE_AT, slot, "incarnation", layout.MEMBER_SLOTS)
         for number, incarnation in enumerate(incarnations):
@@ -143,7 +142,7 @@ class Reading(Closing):
 
     def workers(self) -> list[WorkerStatus]:
         """Return the workers of every supervisor that lives, by slot."""
-        slot, now, found = layout.WORKER_SLOT, boottime(), []
+        slot, now, found = layout.WORKER_SLOT, _boottime(), []
         held: dict[int, set[int]] = {}
         for number, state in enumerate(self.shared.column(layout.WORKER_TABLE_AT, slot, "state", layout.WORKER_SLOTS)):
             if 0 < state < len(WorkerState) and self.shared.is_locked(WORKER_BYTES + number):
@@ -167,7 +166,7 @@ class Reading(Closing):
         return self._calls(self.members())
 
     def _calls(self, members: list[MemberInfo]) -> list[Call]:
-        slot, now, found = layout.RUNNING_SLOT, boottime(), []
+        slot, now, found = layout.RUNNING_SLOT, _boottime(), []
         alive = {member.key: member for member in members}
         count = min(self.shared.word("running_count"), layout.RUNNING_SLOTS)
         for number, began in enumerate(self.shared.column(layout.RUNNING_TABLE_AT, slot, "began", count)):
@@ -203,3 +202,7 @@ class Reading(Closing):
     def _histogram(self, at: int) -> Histogram:
         *counts, nanoseconds = self.shared.words[at // 8 : at // 8 + layout.HISTOGRAM_WORDS].tolist()
         return Histogram(tuple(counts), nanoseconds / _NS)
+
+
+def _boottime() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -224,12 +224,4 @@ FAULTS = [
         tests="tests/unit/runtime/test_awake.py",
         select="counts_for_nobody",
     ),
-    Fault(
-        name="times of a time namespace are compared with those of the host",
-        file="store/boot_clock.py",
-        old="NAMESPACE_AHEAD_NS = _namespace_ahead_ns(_offsets())\n",
-        new="NAMESPACE_AHEAD_NS = 0\n",
-        tests="tests/unit/runtime/test_boot_clock.py",
-        select="another_time",
-    ),
 ]
