@@ -14,8 +14,8 @@ from benchmarks.scaling.events import Clock
 from benchmarks.scaling.member import Member
 from rmqclient.allocation import Allocation, allocate
 from rmqclient.cluster.groups.locks import RENEW_EVERY_S
-from rmqclient.consuming import rebalance
-from rmqclient.consuming.rebalance import View
+from rmqclient.consuming import allocator, rebalance
+from rmqclient.consuming.allocator import View
 
 RESTARTED = 10
 RESTART_S = 60.0
@@ -114,7 +114,8 @@ class Group:
         self.cluster.last_change = begun
         with (
             mock.patch.object(rebalance, "time", self.clock),
-            mock.patch.object(rebalance, "_shared", self._remembered()),
+            mock.patch.object(allocator, "time", self.clock),
+            mock.patch.object(allocator, "_shared", self._remembered()),
         ):
             change()
             self.clock.run(begun + PATIENCE_S)

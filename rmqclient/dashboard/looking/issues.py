@@ -11,7 +11,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -193,20 +193,14 @@ class Issues:
         )
         return [At(*each) for each in found]
 
-    def _of(self, each: _Queue, wanted: Selection) -> list[tuple[int, int, int]]:
-        """Return what was read of a queue and is wanted: offset, when it was stored, the number of its issue."""
+    def _of(self, each: _Queue, wanted: Selection) -> Iterator[tuple[int, int, int]]:
+        """Yield what was read of a queue and is wanted: offset, when it was stored, the number of its issue."""
         settled = set() if wanted.done else self._settled.get(each.queue.topic, set())
         since, until, begin = wanted.since_ms or 0, wanted.until_ms or _END_OF_TIME, max(0, each.read_to - each.low)
-        return [
-            (offset, stored, number)
-            for offset, stored, number in zip(
-                range(each.low + begin, each.low + len(each.issue)),
-                each.stored[begin:],
-                each.issue[begin:],
-                strict=True,
-            )
-            if number != _UNREAD and since <= stored <= until and offset not in settled
-        ]
+        offsets = range(each.low + begin, each.low + len(each.issue))
+        for offset, stored, number in zip(offsets, each.stored[begin:], each.issue[begin:], strict=True):
+            if number != _UNREAD and since <= stored <= until and offset not in settled:
+                yield offset, stored, number
 
     def _has(self, number: int, name: tuple[str, Issue], group: str, error: str) -> bool:
         """Return whether an issue is of a group, if one is named, and has an error in its class, text or place."""

@@ -171,11 +171,11 @@ def failing_filter() -> Iterator[Any]:
                 raise kind("the filter failed")
 
         added.append(Failing())
-        for name in ("delivery.modes.send_back", "delivery.suspension", "consuming.rebalance"):
+        for name in ("delivery.modes.send_back", "delivery.suspension", "consuming.rebalance", "consuming.allocator"):
             logging.getLogger(f"rmqclient.{name}").addFilter(added[0])
 
     yield add
-    for name in ("delivery.modes.send_back", "delivery.suspension", "consuming.rebalance"):
+    for name in ("delivery.modes.send_back", "delivery.suspension", "consuming.rebalance", "consuming.allocator"):
         logging.getLogger(f"rmqclient.{name}").removeFilter(added[0])
 
 
