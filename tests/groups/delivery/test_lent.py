@@ -118,17 +118,17 @@ def test_the_message_of_a_call_that_is_killed_runs_again_with_its_death_counted(
 
 
 @pytest.mark.guarantee("G126")
-@pytest.mark.parametrize("crew", [(1_000, "plain")], indirect=True)
+@pytest.mark.parametrize("crew", [(2_000, "plain")], indirect=True)
 def test_the_message_of_a_process_that_is_stopped_past_its_lease_runs_again_and_its_late_end_is_refused(
     crew: Crew,
 ) -> None:
     long, heir = with_held(crew, 2)
-    long.send_signal(signal.SIGSTOP)
+    long.stand_still()
     wait_for(lambda: HELD in heir.names("start"), "it is delivered again")
 
     # While it runs there, the process that was stopped goes on, and ends first
+    heir.stand_still()
     long.send_signal(signal.SIGCONT)
-    heir.send_signal(signal.SIGSTOP)
     crew.go()
     wait_for(lambda: HELD in long.names("end"), "the late call has ended")
     time.sleep(0.2)

@@ -43,6 +43,15 @@ class Member:
     def send_signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def stand_still(self) -> None:
+        """Stop all threads. One has to run to take the signal, and the others go on until then."""
+        self.send_signal(signal.SIGSTOP)
+        wait_for(lambda: set(self._states()) == {"T"}, "every thread stands still")
+
+    def _states(self) -> Iterator[str]:
+        for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
+            yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
     def stop(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
