@@ -21,15 +21,14 @@ _HEADER = layout.INDEX_HEADER
 
 
 def check_chains(found: Found) -> Iterator[Problem]:
-    """11: a slot may be one ahead of the header: a process has just written its entry, or died after that."""
+    """11: the slots, and the chains behind them."""
     for file in _files(found):
-        stop = file.header.next_number
         slot = 0
-        while (slot := slots_right_to(file.mapping, file.slots, file.entries, slot, max(stop, 0))) < file.slots:
+        while (slot := slots_right_to(file.mapping, file.slots, file.entries, slot)) < file.slots:
             position = _HEADER.size + slot * layout.INDEX_SLOT_SIZE
             yield Problem(11, file.path, position, f"slot {slot} points to entry {file.slot(slot)}, which is not there")
             slot += 1
-        number, stop = 1, max(1, min(stop, file.entries))
+        number, stop = 1, max(1, min(file.header.next_number, file.entries))
         while (number := chains_right_to(file.mapping, file.slots, file.entries, number, stop)) < stop:
             words = f"entry {number} follows entry {file.entry(number).previous}"
             yield Problem(11, file.path, file.position(number), words)

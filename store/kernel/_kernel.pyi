@@ -638,8 +638,12 @@ class Matcher:
         up to ``stop`` are valid.
         """
 
-def slots_right_to(index: Mapping, slots: int, entries: int, slot: int, highest: int) -> int:
-    """Return the first slot of an index file, from ``slot`` on, that is not from 0 to ``highest``; else ``slots``."""
+def slots_right_to(index: Mapping, slots: int, entries: int, slot: int) -> int:
+    """Return the first slot of an index file, from ``slot`` on, that points to no entry; else ``slots``.
+
+    A slot may be one ahead of the header, which is read after it: a process has just written its entry, or died after
+    that.
+    """
 
 def chains_right_to(index: Mapping, slots: int, entries: int, number: int, stop: int) -> int:
     """Return the first entry of an index file, from ``number`` on, that follows no earlier one; else ``stop``."""

@@ -133,11 +133,19 @@ cdef int check_index(Mapping index, int32_t slots, int32_t entries, int32_t firs
     return 0
 
 
-def slots_right_to(Mapping index not None, int32_t slots, int32_t entries, int32_t slot, int32_t highest):
+def slots_right_to(Mapping index not None, int32_t slots, int32_t entries, int32_t slot):
     cdef const unsigned char *at = index.address + INDEX_HEADER_SIZE
+    cdef int32_t number
+    cdef int32_t highest = 0
     check_index(index, slots, entries, slot, slots, slots)
     with nogil:
-        while slot < slots and 0 <= get_i32(at + 4 * <Py_ssize_t>slot) <= highest:
+        while slot < slots:
+            number = get_i32(at + 4 * <Py_ssize_t>slot)
+            if number > highest:  # another process may have added entries since the header was read
+                keep_program_order()
+                highest = max(1, get_i32(index.address + I_NEXT_NUMBER))
+            if not 0 <= number <= highest:
+                break
             slot += 1
     use(index, 4 * <uint64_t>slots)
     return slot
