@@ -88,7 +88,7 @@ class Housekeeper:
         self._state = state
         self._lock = lock
         self._prepare = prepare
-        self._beside = {"beat": self._beat, "upkeep": Timetable(tasks).run, **beside}
+        self._beside = {"beat": self._beat, "upkeep": Timetable(tasks, check_in_place).run, **beside}
         self._ending = ending
         self._check_in_place = check_in_place
         self._closed = threading.Event()
@@ -206,7 +206,7 @@ class Housekeeper:
             while not self._closed.is_set() and not turn.is_set() and self._goes_on() and self._is_in_place():
                 self._state.awake.look()
                 seen = self._state.words.load32(_PREPARE_WORD)
-                run_guarded(self._prepare)
+                run_guarded(self._prepare, self._check_in_place)
                 if not self._closed.is_set():
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:

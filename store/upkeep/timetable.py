@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rmqclient.store import clock
 from rmqclient.store.clock import boottime
-from rmqclient.store.errors import LimitReached, QueueError, StoreBusy, StorePoisoned, StoreReplaced
+from rmqclient.store.errors import LimitReached, QueueError, StoreBusy, StoreError, StorePoisoned, StoreReplaced
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 
@@ -41,9 +41,13 @@ class Every(NamedTuple):
 
 
 class Timetable:
-    """Runs tasks at their intervals. :meth:`run` may be called again when it has returned."""
+    """Runs tasks at their intervals. :meth:`run` may be called again when it has returned.
 
-    def __init__(self, tasks: Mapping[Task, int | Every]) -> None:
+    ``check_in_place`` is as for :func:`run_guarded`.
+    """
+
+    def __init__(self, tasks: Mapping[Task, int | Every], check_in_place: Callable[[], None]) -> None:
+        self._check_in_place = check_in_place
         self._tasks = {
             task: every if isinstance(every, Every) else Every(every, every) for task, every in tasks.items()
         }
@@ -98,12 +102,16 @@ class Timetable:
 
     def _work(self) -> None:
         while (task := self._started.get()) is not None:
-            run_guarded(task)
+            run_guarded(task, self._check_in_place)
             self._busy.discard(task)
 
 
-def run_guarded(task: Task) -> None:
-    """Run a task and report its failure, so that its next turn still comes."""
+def run_guarded(task: Task, check_in_place: Callable[[], None]) -> None:
+    """Run a task and report its failure, so that its next turn still comes.
+
+    ``check_in_place`` raises StoreReplaced, and logs why the first time. A task that fails then needs no words of its
+    own: it has found a file missing before anybody has found out why.
+    """
     try:
         task()
     except (StorePoisoned, StoreReplaced):
@@ -111,6 +119,17 @@ def run_guarded(task: Task) -> None:
     except StoreBusy as error:
         _log.info("%s will be done next time: %s", task.__name__, error)
     except (QueueError, OSError) as error:
-        _log.error("%s failed: %s", task.__name__, error)
+        if _is_in_place(check_in_place):
+            _log.error("%s failed: %s", task.__name__, error)
     except Exception:  # noqa: BLE001 - a mistake in one task must not end the thread that serves the others
         _log.exception("%s failed", task.__name__)
+
+
+def _is_in_place(check_in_place: Callable[[], None]) -> bool:
+    try:
+        check_in_place()
+    except StoreReplaced:
+        return False
+    except StoreError:
+        pass  # a disk that fails says nothing about the name
+    return True

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from rmqclient.store import life, open_store
 from rmqclient.store.append import releaser
 from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
+from rmqclient.store.upkeep.timetable import run_guarded
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
 
@@ -322,3 +324,19 @@ def test_a_check_names_who_has_a_store_open_that_was_removed(
 
     # And once it has let go, none
     assert look(str(root)).left_behind == []
+
+
+@pytest.mark.parametrize("how", [removed, renamed])
+@pytest.mark.parametrize("name", ["disk.look", "retention.run", "flusher.write_checkpoint", "index.catch_up"])
+def test_a_task_that_meets_it_first_gives_the_one_reason(
+    tmp_path: Path, how: Callable[[Path], None], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "store"
+    with open_store(root, SMALL, housekeeping=False) as store:
+        with Producer(store) as producer:
+            producer.send("orders", b"mine")
+        how(root)
+        run_guarded(attrgetter(name)(store), store.life.check_in_place)
+        with pytest.raises(StoreReplaced):
+            store.life.check_in_place()
+    assert [record for record in caplog.records if "was removed or renamed" in record.message] == caplog.records != []

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from rmqclient.store.errors import StoreBusy, StoreFull, StorePoisoned
+from rmqclient.store.errors import StoreBusy, StoreFull, StorePoisoned, StoreReplaced
 from rmqclient.store.upkeep import timetable
 from rmqclient.store.upkeep.timetable import Every, Timetable
 from tests.client.conftest import wait_for
@@ -18,9 +18,15 @@ from tests.client.conftest import wait_for
 NEVER = 3_600_000
 
 
+def nothing() -> None:
+    """Stands for a look that finds the store in its place."""
+
+
 @contextmanager
-def running(tasks: dict[Callable[[], None], int | Every]) -> Iterator[Timetable]:
-    ended, table = threading.Event(), Timetable(tasks)
+def running(
+    tasks: dict[Callable[[], None], int | Every], check_in_place: Callable[[], None] = nothing
+) -> Iterator[Timetable]:
+    ended, table = threading.Event(), Timetable(tasks, check_in_place)
     thread = threading.Thread(target=table.run, args=(ended,))
     thread.start()
     try:
@@ -117,3 +123,19 @@ def test_a_failure_is_reported_and_the_next_turn_still_comes(
         wait_for(lambda: len(task.at) >= 2, "another run after the failure")
     levels = {record.levelno for record in caplog.records if record.name == timetable.__name__}
     assert levels == ({level} if level else set())
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("commitlog"), StoreFull("no room")])
+def test_a_failure_in_a_store_that_was_removed_is_not_reported_in_words_of_its_own(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error
+
+    def check_in_place() -> None:
+        raise StoreReplaced("removed")
+
+    task = Task(fail)
+    with running({task: 1}, check_in_place):
+        wait_for(lambda: len(task.at) >= 2, "another run after the failure")
+    assert not [record for record in caplog.records if record.name == timetable.__name__]
