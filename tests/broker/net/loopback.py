@@ -25,6 +25,16 @@ PLAIN = TlsSettings(TlsMode.DISABLED)
 T = TypeVar("T")
 
 
+class ClockedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock is ahead."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        """Return the seconds of its clock."""
+        return super().time() + self.ahead_s
+
+
 class Loopback:
     """A listener that runs. ``made`` has its connections in the order in which they were made."""
 
@@ -37,14 +47,18 @@ class Loopback:
         self._tls = Tls(tls)
         self._ready = threading.Event()
         self._ended: asyncio.Event
-        self._loop: asyncio.AbstractEventLoop
+        self._loop = ClockedLoop()
         self.address: Address
-        self.thread = threading.Thread(target=asyncio.run, args=(self._run(),))
+        self.thread = threading.Thread(target=self._serve)
         self.thread.start()
         assert self._ready.wait(PATIENCE_S)
 
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._run())
+
     async def _run(self) -> None:
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self._ended = asyncio.Event()
         listener = Listener(self.opened, self._make, self._tls)
         self.address = listener.listen(Address("127.0.0.1", 0))
         self.opened.start()
@@ -74,6 +88,16 @@ class Loopback:
                 await asyncio.sleep(0.001)
 
         asyncio.run_coroutine_threadsafe(asyncio.wait_for(wait(), PATIENCE_S), self._loop).result(PATIENCE_S + 1)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let so much time pass at once, and wait for the next look at the time limits of the connections."""
+
+        def move() -> object:
+            self._loop.ahead_s += seconds
+            return self.opened._timer
+
+        before = self.on_loop(move)
+        self.until(lambda: self.opened._timer is not before)
 
     def refused(self, kind: Refusal) -> int:
         """Return how often this was refused."""

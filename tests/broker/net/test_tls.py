@@ -100,8 +100,9 @@ def test_a_handshake_that_stops_ends_the_connection() -> None:
 
 
 def test_a_client_that_never_sends_a_byte_is_counted_and_leaves_after_the_time() -> None:
-    with loopback(echo, Limits(idle_s=0.1), TlsSettings()) as server, caller(server.address) as client:
+    with loopback(echo, Limits(idle_s=60), TlsSettings()) as server, caller(server.address) as client:
         server.until(lambda: server.opened.count == 1)
+        server.let_pass(120)
         assert client.receive() is None
         server.until(lambda: server.opened.count == 0)
         assert server.refused(Refusal.IDLE) == 1

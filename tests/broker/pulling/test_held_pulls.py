@@ -85,15 +85,20 @@ def test_a_message_that_is_not_wanted_leaves_the_pull_waiting_behind_it(room: Pu
     asyncio.run(scenario())
 
 
-def test_a_pull_whose_time_is_up_is_told_so_and_goes_on_behind_what_it_passed_over(room: PullRoom) -> None:
+def test_a_pull_whose_time_is_up_is_told_so_and_goes_on_behind_what_it_passed_over(
+    room: PullRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room.rules.subscriptions[TOPIC] = Subscription(TOPIC, "b")
 
     async def scenario() -> None:
         nothing = await room.pull(0, suspendTimeoutMillis=1, **WAITING)
         assert (nothing.code, nothing.fields["nextBeginOffset"]) == (19, "0")
         client = Client()
-        assert room.ask(client, 0, suspendTimeoutMillis=300, **WAITING) is None
+        assert room.ask(client, 0, suspendTimeoutMillis=15_000, **WAITING) is None
         room.send("a")
+        await passed_over(room, 1)
+        loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time
+        monkeypatch.setattr(loop, "time", lambda: now() + 16)
         passed = await asyncio.wait_for(client.answers.get(), PATIENCE_S)
         assert (passed.code, passed.fields["nextBeginOffset"], passed.body) == (20, "1", b"")
 
