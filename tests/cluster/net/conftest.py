@@ -34,7 +34,14 @@ def _nothing_left() -> Iterator[None]:
 
 @pytest.fixture
 def connections() -> Iterator[Connections]:
-    """Connections without TLS, which are made in 1 s or not at all."""
+    """Connections without TLS."""
+    with closing(Connections(None, 15.0, ignore, forget)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def hasty() -> Iterator[Connections]:
+    """Connections that are made, and whose silent peers answer a question, in 1 s or not at all."""
     with closing(Connections(None, 1.0, ignore, forget)) as opened:
         yield opened
 

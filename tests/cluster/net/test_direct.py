@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -18,8 +19,8 @@ from tests.cluster.net.test_tls import with_tls
 from tests.support.cluster.certificates import Authority
 from tests.support.cluster.raw_peer import RawPeer, Serve, answer_with, echo, raw_peer, requests_of, stay_silent
 
-URL = ClusterURL(("127.0.0.1:1",), timeout_s=0.3)
-SECURED = ClusterURL(("127.0.0.1:1",), timeout_s=0.3, tls=TlsOptions())
+URL = ClusterURL(("127.0.0.1:1",), timeout_s=20)
+SECURED = replace(URL, tls=TlsOptions())
 
 
 @contextmanager
@@ -99,6 +100,9 @@ def test_bad_weather_ends_a_wait(
     serving = with_tls(authority.certificate("any").server_context(), serve) if has_tls else serve
     with raw_peer(serving) as peer, opened(peer, SECURED if has_tls else URL) as connection:
         ask(connection, [question()])
+        if serve is stay_silent:  # making it had all the time
+            connection._timeout_s = 0.3
+            connection._limit_waits()
         begun = time.monotonic()
         with pytest.raises(kind, match=told):
             connection.receive()
@@ -119,7 +123,7 @@ def test_nobody_there_and_a_peer_without_tls_are_told() -> None:
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: .*refused"):
         DirectConnection(URL, "127.0.0.1:1")
     with raw_peer(stay_silent) as peer, pytest.raises(TlsFailed, match="the TLS handshake failed"):
-        DirectConnection(SECURED, peer.address)
+        DirectConnection(replace(SECURED, timeout_s=0.3), peer.address)
 
 
 def test_who_waits_for_a_moment_is_told_whether_something_came() -> None:
