@@ -19,7 +19,7 @@ def _nothing_left() -> Iterator[None]:
 
 
 @contextmanager
-def client_of(*hosts: str, rest: str = "?timeout=2") -> Iterator[ClusterClient]:
+def client_of(*hosts: str, rest: str = "?timeout=20") -> Iterator[ClusterClient]:
     """Open a client for the length of a block; ``rest`` is what stands behind the hosts of its URL."""
     client = ClusterClient(ClusterURL.parse(f"rocketmq://{','.join(hosts)}{rest}"))
     try:

@@ -199,7 +199,7 @@ def test_client_ids_differ_and_name_the_unit() -> None:
 
 
 def test_the_secret_is_in_no_text_of_a_client() -> None:
-    with client_of("me:s3cret@127.0.0.1:9") as client:
+    with client_of("me:s3cret@127.0.0.1:9", rest="?timeout=2") as client:
         with pytest.raises(QueueError) as raised:
             client.routes.of("orders")
         assert "s3cret" not in f"{raised.value} {client!r} {client.url!r}"

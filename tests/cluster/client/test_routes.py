@@ -99,7 +99,7 @@ def test_a_route_is_kept_for_a_while_and_asked_for_again_when_someone_doubts_it(
 
 def test_a_known_route_outlives_its_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes_module, "FRESH_S", 0.0)
-    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address) as client:
+    with scripted_cluster(topics={"orders": 1}) as cluster, client_of(cluster.address, rest="?timeout=2") as client:
         assert len(client.routes.publish_queues("orders")) == 1
         cluster.stop("broker-a")
         for _ in range(3):
@@ -257,7 +257,7 @@ def test_silent_name_servers_together_cost_one_timeout() -> None:
         begun = time.monotonic()
         with pytest.raises(NameServerUnreachable):
             client.routes.of("orders")
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 3
 
 
 @pytest.mark.parametrize("first", range(3))
@@ -288,7 +288,7 @@ def test_a_slow_name_server_has_all_the_time_when_the_others_are_gone(first: int
 def test_all_name_servers_gone_is_one_error_that_names_each() -> None:
     with nobody_listens() as one, nobody_listens() as other:
         hosts = [address_of(one), address_of(other)]
-        with client_of(*hosts) as client, pytest.raises(NameServerUnreachable) as raised:
+        with client_of(*hosts, rest="?timeout=2") as client, pytest.raises(NameServerUnreachable) as raised:
             client.routes.of("orders")
     assert all(host in str(raised.value) for host in hosts)
 

@@ -20,7 +20,7 @@ Answer = Callable[[Frame], Frame | None]
 
 @contextmanager
 def producing(
-    script: Script | None = None, *, options: str = "timeout=5", producer: dict[str, Any] | None = None, **cluster: Any
+    script: Script | None = None, *, options: str = "timeout=20", producer: dict[str, Any] | None = None, **cluster: Any
 ) -> Iterator[tuple[ScriptedCluster, Producer]]:
     """Run a scripted cluster and a producer of it."""
     with (

@@ -26,7 +26,7 @@ LONG_S = 20.0
 
 @contextmanager
 def deciding(
-    script: Script | None = None, check: object = None, options: str = "timeout=5"
+    script: Script | None = None, check: object = None, options: str = "timeout=20"
 ) -> Iterator[tuple[ScriptedCluster, TransactionProducer]]:
     with (
         scripted_cluster({SEND: lambda asked: stored(asked, 0x77), **(script or {})}, brokers=TWO) as cluster,
