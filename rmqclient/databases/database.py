@@ -73,6 +73,23 @@ def is_sqlite(connection: Connection) -> bool:
 
 
 @contextmanager
+def any_text(connection: object) -> Iterator[None]:
+    """Let a connection of sqlite3 return texts that are not UTF-8, too; of other databases there are none.
+
+    SQLite stores any bytes as a text. Each byte that is not UTF-8 comes as half of a surrogate pair, which no message
+    can have.
+    """
+    if not isinstance(connection, sqlite3.Connection):
+        yield
+        return
+    before, connection.text_factory = connection.text_factory, lambda text: text.decode("utf-8", "surrogateescape")
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+
+
+@contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
     """Commit at the end of the block, and roll back if it raises. Begins a transaction if none is open.
 

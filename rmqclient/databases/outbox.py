@@ -30,7 +30,15 @@ import orjson
 from rmqclient.backend.around import Outgoing
 from rmqclient.codecs import encode_body
 from rmqclient.databases import relay_lock
-from rmqclient.databases.database import Connection, Cursor, check_table, commits_by_itself, execute, is_sqlite
+from rmqclient.databases.database import (
+    Connection,
+    Cursor,
+    any_text,
+    check_table,
+    commits_by_itself,
+    execute,
+    is_sqlite,
+)
 from rmqclient.databases.relay_lock import Unlock
 from rmqclient.duration import Duration
 from rmqclient.message import Message
@@ -200,7 +208,8 @@ class Outbox:
 
     def rows(self, connection: Connection, state: int, limit: int) -> list[Row]:
         """Return the first ``limit`` rows in a state."""
-        return [Row(*fields) for fields in self.execute(connection, _SELECT, (state, limit)).fetchall()]
+        with any_text(connection):
+            return [Row(*fields) for fields in self.execute(connection, _SELECT, (state, limit)).fetchall()]
 
     def mark(self, connection: Connection, row: Row, state: int, message_id: str | None, refusal: str | None) -> None:
         """Set the state of a row, and the message id or the reason of the refusal."""

@@ -18,6 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
 
 from rmqclient.databases import relay_lock
+from rmqclient.databases.database import any_text
 from rmqclient.databases.outbox import SENT, Row, columns_of
 from rmqclient.databases.relay import Relay
 from rmqclient.databases.relay_lock import Unlock
@@ -86,10 +87,11 @@ class Outbox:
 
     # --- what a relay asks ------------------------------------------------------------------------
 
-    def rows(self, _connection: _Alone, state: int, limit: int) -> list[Row]:
+    def rows(self, connection: _Alone, state: int, limit: int) -> list[Row]:
         """Return the first ``limit`` rows in a state."""
         found = OutboxMessage.objects.using(self.alias).filter(state=state).order_by("id")
-        return [Row(*fields) for fields in found.values_list(*Row._fields)[:limit]]
+        with any_text(connection.of_driver):
+            return [Row(*fields) for fields in found.values_list(*Row._fields)[:limit]]
 
     def mark(self, _connection: _Alone, row: Row, state: int, message_id: str | None, refusal: str | None) -> None:
         """Set the state of a row, and the message id or the reason of the refusal."""
@@ -121,6 +123,12 @@ class _Alone:
         self._connection.close()
         transaction.set_autocommit(False, using=alias)
         self.vendor = str(self._connection.vendor)
+
+    @property
+    def of_driver(self) -> object:
+        """The connection of the driver of the database."""
+        self._connection.ensure_connection()
+        return self._connection.connection
 
     def ask(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of a query, in a transaction of its own."""

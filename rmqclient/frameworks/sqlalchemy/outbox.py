@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Connection, Engine, Index, Integer, MetaData, Table, delete, func, insert, select, update
 
 from rmqclient.databases import relay_lock
-from rmqclient.databases.database import check_table
+from rmqclient.databases.database import any_text, check_table
 from rmqclient.databases.outbox import NEW, SENT, Row, columns_of
 from rmqclient.databases.relay import Relay
 from rmqclient.databases.relay_lock import Unlock
@@ -111,7 +111,8 @@ class Outbox:
         """Return the first ``limit`` rows in a state."""
         table = self.sql
         chosen = select(*(table.c[name] for name in Row._fields)).where(table.c.state == state)
-        return [Row(*found) for found in connection.execute(chosen.order_by(table.c.id).limit(limit))]
+        with any_text(connection.connection.driver_connection):
+            return [Row(*found) for found in connection.execute(chosen.order_by(table.c.id).limit(limit))]
 
     def mark(self, connection: Connection, row: Row, state: int, message_id: str | None, refusal: str | None) -> None:
         """Set the state of a row, and the message id or the reason of the refusal."""

@@ -15,6 +15,8 @@ from rmqclient.databases.outbox import CLAIMED, NEW, REFUSED, SENT
 from rmqclient.store import MessageQueue, MessageStore
 from tests.client.conftest import wait_for
 
+NOT_UTF8 = b"\xff1"
+TEXTS = ("unique_key", "topic", "body", "tags", "keys", "properties", "sharding_key")
 CLOSED, OPEN = MessageQueue("closed", 0), MessageQueue("open", 0)
 
 
@@ -93,6 +95,7 @@ def test_rows_of_a_topic_that_is_closed_wait_in_their_order_and_hold_no_others(
         ("topic", b"orders"),
         ("tags", b"paid"),
         ("sharding_key", b"7"),
+        *[(column, NOT_UTF8) for column in TEXTS],
     ],
 )
 def test_a_row_that_is_no_message_is_refused_alone(
@@ -103,7 +106,8 @@ def test_a_row_that_is_no_message_is_refused_alone(
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         outbox.create(connection)
         outbox.add(connection, Message("orders", b"bad"))
-        connection.execute(f"UPDATE rmq_outbox SET {column} = ?, state = ?", (value, state))
+        written = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
+        connection.execute(f"UPDATE rmq_outbox SET {column} = {written}, state = ?", (value, state))
         outbox.add(connection, Message("orders", b"good"))
         connection.commit()
 

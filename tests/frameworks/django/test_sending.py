@@ -44,6 +44,25 @@ def test_a_message_of_the_outbox_goes_with_its_transaction(kit: Kit) -> None:
         outbox.add(Message("news", b"whatever happens"))
 
 
+@pytest.mark.guarantee("G106")
+def test_a_text_that_is_not_utf8_is_refused_alone(kit: Kit) -> None:
+    from django.db import connection, transaction
+
+    from rmqclient.frameworks.django import outbox
+    from rmqclient.frameworks.django.models import OutboxMessage
+
+    with transaction.atomic():
+        outbox.add(Message("news", b"bad"))
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE rmq_outbox SET tags = CAST(x'ff31' AS TEXT)")
+        outbox.add(Message("news", b"good"))
+    with kit.running():
+        until(lambda: OutboxMessage.objects.filter(state=2).exists())
+    (sent,) = kit.assert_sent("news", times=1)
+    assert sent.body == b"good"
+    assert OutboxMessage.objects.filter(state=3).count() == 1
+
+
 def test_a_message_may_be_sent_after_the_commit(kit: Kit) -> None:
     from django.db import transaction
 

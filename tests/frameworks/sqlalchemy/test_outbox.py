@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="no sqlalchemy: make install-all brings it")
 
-from sqlalchemy import Engine, MetaData, create_engine, select, update
+from sqlalchemy import Engine, MetaData, create_engine, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -88,6 +88,19 @@ def test_a_message_waits_for_its_time(engine: Engine, store: MessageStore) -> No
     assert bodies(store) == [b"now"]
     (waiting,) = bodies(store, "rmq_sys_wheel_timer")
     assert waiting == b"later"
+
+
+@pytest.mark.guarantee("G106")
+def test_a_text_that_is_not_utf8_is_refused_alone(url: str, engine: Engine, store: MessageStore) -> None:
+    if not url.startswith("sqlite"):
+        pytest.skip("other databases take no such text")
+    with Session(engine) as session, session.begin():
+        outbox.add(session, Message("orders", b"bad"))
+        session.execute(text("UPDATE rmq_outbox SET tags = CAST(x'ff31' AS TEXT)"))
+        outbox.add(session, Message("orders", b"good"))
+    with outbox.relay(store, engine) as relay:
+        assert relay.send() == 2
+    assert bodies(store) == [b"good"]
 
 
 def test_a_relay_that_died_behind_its_send_finds_the_message_that_waits(engine: Engine, store: MessageStore) -> None:
