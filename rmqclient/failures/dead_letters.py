@@ -52,7 +52,7 @@ from rmqclient.store.observe.summary import Group
 Done = Literal["replayed", "purged"]
 
 Name: TypeAlias = tuple[str, int, str]
-"""Dead letter topic, queue offset there, message id."""
+"""Dead letter topic, queue offset there, message id; that of one that cannot be read is empty."""
 
 Begun: TypeAlias = tuple[MessageQueue, int]
 """A queue, and the first offset there that a begun replay can have."""
@@ -227,6 +227,34 @@ def newest(letters: Letters, group: str, *, done: bool = False) -> Iterator[Dead
         letter = DeadLetter(group, message, settled.get(_name(message)))
         if done or letter.done is None:
             yield letter
+
+
+def damaged(letters: Letters, group: str) -> list[tuple[MessageQueue, int]]:
+    """Return the places of the dead letters that wait and cannot be read, because their records are damaged.
+
+    Reads all dead letters of the group.
+    """
+    backend = open_backend(letters)
+    settled = {(topic, offset) for topic, offset, _ in settled_of(backend)}
+    found = []
+    for queue in _queues(backend, dead_letter_topic(group)):
+        there = range(*backend.queues.span(queue))
+        read = {message.queue_offset for message in _messages_of(backend, queue, there)}
+        begin = backend.queues.span(queue).min_offset  # retention may have removed some meanwhile
+        missing = (offset for offset in there if offset >= begin and offset not in read)
+        found += [(queue, offset) for offset in missing if (queue.topic, offset) not in settled]
+    return found
+
+
+def put_damaged_aside(letters: Letters, group: str, *, author: str | None = None) -> int:
+    """Count the dead letters that cannot be read as purged; return how many. Raises StoreBusy."""
+    backend = open_backend(letters)
+    with _journal(backend) as journal:
+        places = damaged(backend, group)
+        for queue, offset in places:
+            _write(journal, (queue.topic, offset, ""), "purged")
+        _mark(backend, "purge", group, len(places), "put aside", author)
+    return len(places)
 
 
 def replay(
@@ -456,7 +484,11 @@ def _journal(backend: Backend) -> Iterator[int]:
 
 
 def _settle(journal: int, letter: DeadLetter, done: Done | Literal["begun"], begun: Begun | None = None) -> None:
-    topic, queue_offset, message_id = _name(letter.message)
+    _write(journal, _name(letter.message), done, begun)
+
+
+def _write(journal: int, name: Name, done: Done | Literal["begun"], begun: Begun | None = None) -> None:
+    topic, queue_offset, message_id = name
     entry: dict[str, Any] = {
         "topic": topic,
         "queue_offset": queue_offset,

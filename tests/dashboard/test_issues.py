@@ -21,6 +21,7 @@ from rmqclient.message import Message
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageStore, open_store
 from tests.support.stores import SMALL
+from tests.support.written import overwrite
 
 SHOWN = 5
 EVERY = 200
@@ -103,6 +104,23 @@ def test_each_dead_letter_is_read_once(store: MessageStore, read: list[int]) -> 
     read.clear()
     known.read(backend)
     assert read == []
+
+
+def test_those_that_cannot_be_read_are_counted_until_they_are_put_aside(store: MessageStore) -> None:
+    # Given one whose record is damaged, in a log whose older part is not read yet
+    backend, known = open_backend(store), Issues()
+    at = next(newest(backend, "billing")).message.commit_log_offset
+    path = sorted((store.root / "commitlog").iterdir())[at // SMALL.commit_log_file_bytes]
+    overwrite(path, at - int(path.name) + 90, b"?")
+    # Then it is counted, and an unread one is not
+    assert known.read(backend) == 0
+    assert known.damaged(["billing"]) == 1
+    assert known.damaged(["another"]) == 0
+    assert sum(each.letters for each in known.known(Selection())) == EVERY - 1
+    # And no longer when it was put aside
+    assert dead_letters.put_damaged_aside(backend, "billing") == 1
+    known.read(backend)
+    assert known.damaged(["billing"]) == 0
 
 
 def test_no_dead_letter_is_out_of_reach(store: MessageStore) -> None:

@@ -78,7 +78,12 @@ def dlq_ls(group_name: str | None, root: Path | str, out: Output, limit: int | N
             return
         _check_group(backend, group_name)
         found = dead_letters.select(backend, group_name, _selection(chosen))
-        is_found = out.write(map(status.dead_letter_row, found), limit=limit, nothing="no dead letters")
+        count = 0 if limit is not None else len(dead_letters.damaged(backend, group_name))
+        nothing = "" if count else "no dead letters"
+        is_found = out.write(map(status.dead_letter_row, found), limit=limit, nothing=nothing)
+    if count:
+        remedy = f"`rmq store verify` names them, `rmq dlq purge {group_name}` puts them aside with the others"
+        click.echo(f"{_count_of(count)} cannot be read, because of damaged records: {remedy}", err=True)
     _check_found(is_found, group_name, chosen, out.where)
 
 
@@ -175,17 +180,24 @@ def dlq_purge(
 ) -> None:
     """Set dead letters of GROUP aside: later commands skip them unless --again is given.
 
-    They stay in the log until retention removes them.
+    They stay in the log until retention removes them. Without a selection, those that cannot be read are put aside,
+    too.
     """
     from rmqclient.failures import dead_letters
 
     with opened_backend(root) as backend:
         _check_group(backend, group_name)
         letters = list(dead_letters.select(backend, group_name, _selection(chosen), limit=limit))
-        if not dry_run and letters:
-            confirm(f"put {_count_of(len(letters))} of {group_name} aside?", yes=yes)
+        is_all = limit is None and not any(chosen.values())
+        damaged = len(dead_letters.damaged(backend, group_name)) if is_all else 0
+        if not dry_run and (letters or damaged):
+            confirm(f"put {_count_of(len(letters) + damaged)} of {group_name} aside?", yes=yes)
             letters = list(dead_letters.purge(backend, group_name, _selection(chosen), limit=limit))
+            damaged = dead_letters.put_damaged_aside(backend, group_name) if damaged else 0
     _report(letters, "would be purged" if dry_run else "purged", out)
+    if damaged:
+        verb = "would be" if dry_run else "were" if damaged > 1 else "was"
+        click.echo(f"{_count_of(damaged)} that cannot be read {verb} purged, too", err=True)
     _check_found(bool(letters), group_name, chosen)
 
 

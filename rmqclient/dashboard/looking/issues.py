@@ -160,6 +160,15 @@ class Issues:
             rows = [self._known(names[number], number, times, begin, end) for number, times in found.items()]
         return sorted(rows, key=lambda row: -row.last_ms)
 
+    def damaged(self, groups: Collection[str]) -> int:
+        """Return how many of what was read of groups cannot be read, because their records are damaged."""
+        with self._lock:
+            return sum(
+                number == _UNREAD and offset >= each.read_to and offset not in self._settled.get(each.queue.topic, ())
+                for each in self._queues.values() if each.group in groups
+                for offset, number in enumerate(each.issue, each.low)
+            )  # fmt: skip
+
     def page(self, backend: Backend, groups: Collection[str], wanted: Selection, before: At | None, limit: int) -> Page:
         """Return the dead letters of groups that are wanted, the newest first, from the one below ``before`` on."""
         shown: list[DeadLetter] = []

@@ -83,6 +83,7 @@ def show(request: Request) -> Response:
         next=":".join(map(str, found.next)) if found.next else "",
         is_first=before is None,
         unread=unread,
+        damaged=desk.issues.damaged(chosen_groups),
         running=next((each for each in desk.jobs.all() if each.is_running), None),
         runs_of=runs_of,
         wrong=wrong,

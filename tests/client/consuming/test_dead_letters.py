@@ -19,13 +19,14 @@ from click.testing import CliRunner, Result
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.errors import LettersRejected, StoreBusy
-from rmqclient.failures.dead_letters import Selection, groups, is_reached_alone, purge, replay, select
+from rmqclient.failures.dead_letters import DeadLetter, Selection, groups, is_reached_alone, purge, replay, select
 from rmqclient.failures.failure import Failure
 from rmqclient.failures.retry import Retries, copying
 from rmqclient.opening import open_backend
 from rmqclient.store import MessageQueue, MessageStore, open_store
 from rmqclient.store.marks import marks_of
 from rmqclient.workers.cli import rmq
+from tests.support.written import overwrite
 from tests.workers.supervised import eventually
 
 JOURNAL = "config/deadLetters.jsonl"
@@ -287,6 +288,33 @@ def test_the_shell_shows_sends_and_puts_aside(store: MessageStore) -> None:
     }
     unknown = CliRunner().invoke(rmq, ["dlq", "ls", "nobody", "--store", str(root)])
     assert (unknown.exit_code, "no group is named nobody" in unknown.stderr) == (1, True)
+
+
+def damage(store: MessageStore, letter: DeadLetter) -> None:
+    """Change a byte of the body of a dead letter in the log."""
+    path = store.root / "commitlog" / f"{0:020}"
+    content = path.read_bytes()
+    end = letter.message.commit_log_offset + letter.message.size
+    overwrite(path, content.index(letter.message.body, letter.message.commit_log_offset + 80, end), b"?")
+
+
+def test_dead_letters_that_cannot_be_read_are_named_and_put_aside_with_all_others(store: MessageStore) -> None:
+    # Given five that were purged, and one whose record is damaged
+    *others, last = select(store, "g", Selection())
+    assert len(list(purge(store, "g", Selection(), limit=5))) == len(others)
+    damage(store, last)
+
+    # Then a list says so, whatever it was asked for
+    for asked in ([], ["--key", "k0", "--again"]):
+        assert "1 dead letter cannot be read" in rmq_dlq(store.root, "ls", "g", *asked).stderr
+    assert "no dead letters" not in rmq_dlq(store.root, "ls", "g").output
+
+    # And a purge of some leaves it there, one of all does not
+    rmq_dlq(store.root, "purge", "g", "--topic", "a", "--yes")
+    assert [each.waiting for each in groups(store)] == [1]
+    assert "1 dead letter that cannot be read was purged" in rmq_dlq(store.root, "purge", "g", "--yes").stderr
+    assert [(each.waiting, each.purged) for each in groups(store)] == [(0, 6)]
+    assert rmq_dlq(store.root, "ls", "g").output == "no dead letters\n"
 
 
 def test_a_dead_letter_that_is_not_there_is_one_line(store: MessageStore) -> None:
