@@ -63,7 +63,7 @@ def test_what_waits_for_its_time_goes_on_in_seconds_while_the_housekeeper_is_sto
         send_delayed(store, range(DELAYED, 2 * DELAYED))
 
         # Then delays and flushes go on by the other process
-        allowed_s = (MOST_S + 1) * slowdown()  # a second is what the messages wait for
+        allowed_s = MOST_S + 1  # a second is what the messages wait for
         poll(lambda: set(delivered(store)) == set(map(body_of, range(2 * DELAYED))), allowed_s)
         poll(lambda: store.state.flushed_to == store.state.published_to, allowed_s)
         assert store.housekeeper is not None
@@ -102,8 +102,8 @@ def test_a_flush_goes_on_in_seconds_while_the_housekeeper_is_stopped_in_the_mids
         end = appender_of(store).append(Message(TOPIC, b"first")).commit_log_end
         keeper = store.housekeeper
         assert keeper is not None
-        poll(lambda: keeper.has_role, BECOMES_S * slowdown())
-        poll(lambda: store.state.flushed_to >= end, (MOST_S - BECOMES_S) * slowdown())
+        poll(lambda: keeper.has_role, BECOMES_S)
+        poll(lambda: store.state.flushed_to >= end, MOST_S - BECOMES_S)
 
 
 @pytest.mark.guarantee("G91")
@@ -230,7 +230,9 @@ def delivered(store: MessageStore) -> list[bytes]:
 
 
 def poll(is_so: Callable[[], bool], most_s: float) -> None:
-    until = time.monotonic() + most_s
+    """Return when something is so; fail after the time limit, which is longer on a machine that is busy then."""
+    begun = time.monotonic()
     while not is_so():
-        assert time.monotonic() < until, "it did not come true in time"
+        waited = time.monotonic() - begun
+        assert waited < most_s or waited < most_s * slowdown(), "it did not come true in time"
         time.sleep(0.01)

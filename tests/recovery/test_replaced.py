@@ -30,7 +30,7 @@ from rmqclient.workers.probe import main as checked
 pytestmark = pytest.mark.guarantee("G88")
 
 SMALL = StoreConfig(commit_log_file_bytes=1 << 20, consume_queue_file_entries=100, max_body_bytes=500_000)
-TOLD_S = 5.0
+TOLD_S = 20.0
 """Within a second on an idle machine."""
 
 
@@ -205,9 +205,10 @@ def test_a_command_that_is_at_work_ends(tmp_path: Path, arguments: list[str]) ->
 
         # When its store is renamed, then it says so, and writes nothing more to it
         root.rename(tmp_path / "moved")
-        assert b"was removed or renamed" in at_work.stderr.readline()
-        at_work.stdin.write(b"late\n")
-        at_work.stdin.close()
+        assert any(b"was removed or renamed" in line for line in at_work.stderr)
+        with contextlib.suppress(BrokenPipeError):  # it may have ended by now
+            at_work.stdin.write(b"late\n")
+            at_work.stdin.close()
         assert at_work.wait(60) == ExitCode.STORE_CANNOT_BE_OPENED
     with PullConsumer(tmp_path / "moved", group="billing") as consumer:
         assert b"late" not in [bytes(message.body) for message in consumer.messages("orders", wait=0)]

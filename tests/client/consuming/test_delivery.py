@@ -69,7 +69,7 @@ def test_a_consumer_opens_the_directory_that_it_is_given_and_leaves_it_at_the_en
         producer.send(Message("t", b""))
     consumer = PushConsumer(root, app.handlers)
     consumer.start()
-    assert arrived.wait(5)
+    assert arrived.wait(30)
     consumer.stop_taking()
     assert consumer.drain(10) == 0
     consumer.close()
@@ -89,7 +89,7 @@ def test_a_consumer_that_starts_before_its_topic_exists_gets_its_first_message(
 
     with consuming(backend, app):
         producer.send(Message("later", b""))
-        assert arrived.wait(5)
+        assert arrived.wait(30)
 
 
 def test_a_failed_message_comes_again_and_the_others_go_on(backend: Backend, producer: Producer) -> None:

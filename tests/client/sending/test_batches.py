@@ -21,6 +21,8 @@ from tests.client.conftest import consuming, wait_for
 from tests.client.consuming.test_delivery import is_finished
 
 SHORT = ConsumerConfig(suspend_ms=20)
+LINGER_S = 1.5
+"""Longer than some sends take on a busy machine."""
 
 
 @dataclass
@@ -64,7 +66,7 @@ def test_a_batch_waits_until_it_is_full_or_the_time_is_over_and_other_queues_do_
 ) -> None:
     app, batches = App(store.root), []
 
-    @app.handler("t", group="g", batch=Batch(4, linger=0.3), order=order)
+    @app.handler("t", group="g", batch=Batch(4, linger=LINGER_S), order=order)
     def handle(messages: list[ReceivedMessage]) -> None:
         batches.append((time.monotonic(), [message.queue_id for message in messages]))
 
@@ -77,7 +79,7 @@ def test_a_batch_waits_until_it_is_full_or_the_time_is_over_and_other_queues_do_
         wait_for(lambda: len(batches) == 2, "a full one and one that is not")
     (early, full), (late, single) = batches
     assert (full, single) == ([1] * 4, [0])
-    assert early - begin < 0.3 <= late - begin
+    assert early - begin < LINGER_S <= late - begin
 
 
 def test_without_lingering_a_batch_is_what_is_there(store: MessageStore, producer: Producer) -> None:
@@ -90,7 +92,7 @@ def test_without_lingering_a_batch_is_what_is_there(store: MessageStore, produce
 
     send(producer, 7)
     with consuming(store, app):
-        assert arrived.wait(5)
+        assert arrived.wait(30)
         wait_for(lambda: is_finished(store), "all are acknowledged")
     assert sum(sizes) == 7
 

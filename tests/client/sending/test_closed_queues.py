@@ -47,7 +47,7 @@ SENDS: dict[str, Callable[[Producer, int], object]] = {
         [Message("orders", b"")], str(n), compression=Compression.ZLIB
     ),
     "once": lambda producer, n: producer.send_once(Message("orders", b""), key=str(n)),
-    "asynchronous": lambda producer, n: producer.send_async(Message("orders", b""), str(n)).result(5),
+    "asynchronous": lambda producer, n: producer.send_async(Message("orders", b""), str(n)).result(30),
 }
 SOME = 12
 

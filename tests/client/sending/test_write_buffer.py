@@ -125,8 +125,8 @@ def test_senders_are_not_held_up_by_a_flush_that_is_stuck_until_the_buffer_is_fu
             large = [pool.submit(producer.send_buffered, Message("t", bytes(2_000))) for _ in range(5)]
             wait_for(lambda: len(buffer_of(producer)) >= 22, "the buffer is full")
             assert not large[-1].done()
-        assert flushed.result(5) == 1
-        large[-1].result(5)
+        assert flushed.result(30) == 1
+        large[-1].result(30)
     producer.flush()
     assert stored(store)[:20] == [b"%d" % number for number in range(20)]
     assert len(stored(store)) == 25

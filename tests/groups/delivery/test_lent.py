@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from rmqclient import Message, Producer
-from rmqclient.admin import Admin
+from rmqclient.admin import Admin, QueueLag
 from rmqclient.health import findings
 from rmqclient.store import MessageStore, open_store
 from rmqclient.store.observe.reading import Reading
-from tests.groups.membership.test_takeover import Member, is_finished, owners, send, wait_for
+from tests.groups.membership.test_takeover import Member, is_finished, owners, queues, send, wait_for
 from tests.groups.processes.member import FAILING, GROUP, HELD, TOPIC
 
 
@@ -76,11 +76,16 @@ def with_held(crew: Crew, count: int, name: str = HELD) -> tuple[Member, Member]
     long = next(member for member in crew.members if name in member.names("start"))
     names = send(crew.store, 40)
     wait_for(lambda: set(names) <= set(crew.names("end")), "the short ones are handled")
+    wait_for(lambda: len(behind(crew.store)) == 1, "they are acknowledged")
     assert name not in crew.names("end")
-    (queue,) = [each for each in Admin(crew.store).lag(GROUP) if each.lag]
+    (queue,) = behind(crew.store)
     heir = next(member for member in crew.members if f"@{member.process.pid}#" in (queue.owner or ""))
     assert heir is not long
     return long, heir
+
+
+def behind(store: MessageStore) -> list[QueueLag]:
+    return [queue for queue in queues(store) if queue.lag]
 
 
 ALL_MODES = [(10_000, "plain"), (10_000, "batch"), (10_000, "async")]

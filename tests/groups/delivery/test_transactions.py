@@ -57,6 +57,7 @@ def test_what_killed_producers_left_is_decided_by_the_living(tmp_path: Path) -> 
                 time.sleep(chosen.uniform(0.01, 0.2))  # how long it lives is what the test varies
                 if len(alive) == 2:
                     alive.pop(chosen.randrange(2)).kill()
+            wait_for(lambda: len(journal.read_text(encoding="ascii").split()) > LIVES, "enough is done")
         # When one is left that knows what was done
         asked: list[int] = []
 

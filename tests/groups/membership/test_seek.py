@@ -101,7 +101,7 @@ def test_what_is_in_flight_is_not_acknowledged_into_the_new_position(store: Mess
 
     # Then its acknowledgement is refused, and every message comes again, the last one too
     wait_for(lambda: is_settled(store), "everything is handled")
-    assert consumer.refused == 1
+    wait_for(lambda: consumer.refused == 1, "its acknowledgement is refused")
     consumer.close()
     assert Counter(consumer.got) == {"a": 2, "b": 2, "c": 2, "d": 2}
 

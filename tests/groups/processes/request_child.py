@@ -14,7 +14,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from rmqclient import App, Message, Producer, ReceivedMessage
+from rmqclient import App, Message, Producer, ReceivedMessage, RequestFuture
 from rmqclient.consumer_config import ConsumerConfig
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.store import open_store
@@ -63,9 +63,10 @@ def serve(root: Path, app: App) -> None:
 
 
 def request(root: Path) -> None:
-    """Ask until the kill, some at once."""
+    """Ask until the kill, some at once; say that it is ready when one is answered."""
     with Producer(root) as producer:
-        waiting = deque([producer.request_async(Message(TOPIC, b"?"), 60)])
+        producer.request(Message(TOPIC, b"?"), 60)
+        waiting = deque[RequestFuture]()
         print("ready", flush=True)
         for number in itertools.count():
             waiting.append(producer.request_async(Message(TOPIC, b"%d of %d" % (number, os.getpid())), 60))

@@ -115,7 +115,7 @@ def test_a_thread_that_has_looked_in_vain_sleeps_at_once(store: MessageStore) ->
 
 def test_no_ring_is_missed_when_two_threads_wake_each_other_at_full_speed(store: MessageStore) -> None:
     here, there = store.arrival_bell(0), store.arrival_bell(1)
-    rounds, began = 5_000, time.monotonic()
+    rounds, longest_s = 5_000, 0.0
     ready = threading.Event()
 
     def answer() -> None:
@@ -130,10 +130,12 @@ def test_no_ring_is_missed_when_two_threads_wake_each_other_at_full_speed(store:
     ready.wait()
     heard = here.heard()
     for number in range(rounds):
+        began = time.monotonic()
         there.ring()
         here.wait(heard + number, LONG_S)
+        longest_s = max(longest_s, time.monotonic() - began)
     answering.join()
-    assert time.monotonic() - began < LONG_S
+    assert longest_s < LONG_S
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0])

@@ -170,19 +170,22 @@ def test_a_reader_never_sees_half_of_a_word(root: Path, state: SharedState) -> N
     script = (
         "import sys; from pathlib import Path; from rmqclient.store.runtime import shared_state\n"
         "state = shared_state.attach(Path(sys.argv[1])); print('writing', flush=True)\n"
-        "for _ in range(int(sys.argv[2])): state.published_to = 0; state.published_to = 2**64 - 1\n"
+        "while True: state.published_to = 0; state.published_to = 2**64 - 1\n"
     )
-    writer = subprocess.Popen([sys.executable, "-c", script, str(root), "150000"], stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"writing\n"
+    with subprocess.Popen([sys.executable, "-c", script, str(root)], stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == b"writing\n"
 
-    # Then nothing else is ever read
-    seen: set[int] = set()
-    while writer.poll() is None:
-        seen.update(state.published_to for _ in range(1_000))
-    assert seen == {0, 2**64 - 1}
-    assert writer.wait() == 0
-    writer.stdout.close()
+            # Then nothing else is ever read
+            seen, reads = set[int](), 0
+            while reads < 300_000 or len(seen) < 2:
+                assert writer.poll() is None
+                seen.update(state.published_to for _ in range(1_000))
+                reads += 1_000
+            assert seen == {0, 2**64 - 1}
+        finally:
+            writer.kill()
 
 
 def test_a_wait_ends_at_once_when_the_word_is_another_already(state: SharedState) -> None:
@@ -194,7 +197,7 @@ def test_a_wait_ends_when_the_time_is_up(state: SharedState) -> None:
     at = HEADER["flush_word"]
     started = time.monotonic()
     assert not state.words.wait(at, state.words.load32(at), 20)
-    assert 0.015 < time.monotonic() - started < 2
+    assert 0.015 < time.monotonic() - started < 60
 
 
 def test_a_signal_ends_a_wait_through_any_mapping(root: Path, state: SharedState) -> None:

@@ -41,7 +41,7 @@ class Disk:
             raise OSError(errno.EIO, "the disk is broken")
         self.entered.release()
         if self.may_leave is not None:
-            assert self.may_leave.acquire(timeout=5)
+            assert self.may_leave.acquire(timeout=60)
 
 
 def started(function: Callable[[], object]) -> threading.Thread:

@@ -62,7 +62,7 @@ def test_senders_that_wait_for_a_leader_share_the_next_flush(
     # Given a leader in the middle of a flush
     disk.may_leave = threading.Semaphore(0)
     leader = started(lambda: producer_of(store).send(Message("t", b"leader")))
-    assert disk.entered.acquire(timeout=5)
+    assert disk.entered.acquire(timeout=60)
     covered = store.state.published_to
     assert store.state.flushed_to < covered
 
@@ -75,14 +75,14 @@ def test_senders_that_wait_for_a_leader_share_the_next_flush(
     # Then the leader's flush does not let them go, because it began before they were stored
     for _ in range(2):  # the file, and its name
         disk.may_leave.release()
-    leader.join(5)
+    leader.join(60)
     assert store.state.flushed_to == covered
 
     # And one more flush is for all of them
     for _ in range(20):
         disk.may_leave.release()
     for thread in followers:
-        thread.join(5)
+        thread.join(60)
     assert store.state.flushed_to == store.state.published_to
     assert disk.flushes.count("0" * 20) == 2
 
@@ -111,12 +111,12 @@ def test_whoever_waits_too_long_for_a_leader_is_told_that_the_message_is_stored(
     with open_store(store.root, config, housekeeping=False) as impatient:
         disk.may_leave = threading.Semaphore(0)
         leader = started(lambda: producer_of(store).send(Message("t", b"leader")))
-        assert disk.entered.acquire(timeout=5)
+        assert disk.entered.acquire(timeout=60)
         with pytest.raises(StoreBusy, match="stored and not yet durable"):
             producer_of(impatient, config).send(Message("t", b"follower"))
         for _ in range(10):
             disk.may_leave.release()
-        leader.join(5)
+        leader.join(60)
         disk.may_leave = None
     assert len(queue_of(store)) == 2
 

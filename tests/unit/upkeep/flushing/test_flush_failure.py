@@ -69,13 +69,13 @@ def test_a_sleeping_follower_is_told_of_the_failure(store: MessageStore, other: 
             raised.append(str(error))
 
     threads = [started(lambda: send(store))]
-    assert disk.entered.acquire(timeout=5)
+    assert disk.entered.acquire(timeout=60)
     threads += [started(lambda: send(other)) for _ in range(3)]
     while len(queue_of(store)) < 4:
         pass
     disk.may_leave.release()  # the first call, for the file, works; the second one, for its name, does not
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert len(raised) == 4
 
 

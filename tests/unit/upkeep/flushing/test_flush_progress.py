@@ -35,7 +35,7 @@ def test_two_that_record_at_once_make_one_checkpoint(store: MessageStore) -> Non
         (store.root / checkpoint.FILE_NAME).unlink(missing_ok=True)
         with ThreadPoolExecutor(4) as pool:
             for written in [pool.submit(store.flusher.write_checkpoint) for _ in range(8)]:
-                written.result(5)
+                written.result(60)
     assert not store.state.poisoned
     assert mark(store).flushed_to == store.state.flushed_to
 
