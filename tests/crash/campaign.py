@@ -49,7 +49,7 @@ class Child:
     is_sender: bool
     ready: int
     bursts: int
-    """End of a pipe: each byte asks a sender for a burst."""
+    """End of a pipe: each ``b`` asks a sender for a burst, and an ``e`` lets it end."""
 
 
 class Campaign:
@@ -136,22 +136,34 @@ class Campaign:
 
     def _kill(self, child: Child) -> None:
         os.kill(child.pid, signal.SIGKILL)
-        _, status = os.waitpid(child.pid, 0)
-        os.close(child.ready)
-        os.close(child.bursts)
-        self._children.remove(child)
+        status = self._ended(child)
         self._killed.append(child.number)
         if not os.WIFSIGNALED(status):
             raise RuntimeError(f"process {child.number} of the campaign ended by itself, with status {status}")
 
+    def _end(self, sender: Child) -> None:
+        """Let a sender end behind its last burst."""
+        os.write(sender.bursts, b"e")
+        if status := self._ended(sender):
+            raise RuntimeError(f"sender {sender.number} of the campaign ended with status {status}")
+
+    def _ended(self, child: Child) -> int:
+        _, status = os.waitpid(child.pid, 0)
+        os.close(child.ready)
+        os.close(child.bursts)
+        self._children.remove(child)
+        return status
+
     def _finish(self) -> list[str]:
-        """Let everything be handled, then look as a reader that repairs nothing."""
+        """Let everything be sent and handled, then look as a reader that repairs nothing."""
         self._wait_until_ready(self._start_missing())
+        for child in [child for child in self._children if child.is_sender]:
+            self._end(child)
         with open_store(self.root, housekeeping=False) as store:
             deadline = time.monotonic() + DRAIN_S
-            while not is_drained(store) and time.monotonic() < deadline:
+            while not (is_done := is_drained(store)) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            problems = [] if is_drained(store) else ["the consumers did not finish"]
+            problems = [] if is_done else ["the consumers did not finish"]
             problems += look_at(store)
             for child in list(self._children):
                 self._kill(child)
@@ -239,7 +251,7 @@ def _has_acknowledged_all(store: MessageStore, end: int) -> bool:
 def look_at(store: MessageStore) -> list[str]:
     """Look at every published record and entry while others have the store open; return what is wrong.
 
-    A sender of the last round may still be in its burst: then the look is taken again.
+    Something may be appended meanwhile: then the look is taken again.
     """
     while True:
         end = store.state.published_to
@@ -259,12 +271,14 @@ def _seen_in(store: MessageStore) -> list[str]:
 
 def _live(life: Callable[[], None]) -> None:
     """Live in a forked child; never returns."""
+    status = 1
     try:
         life()
+        status = 0
     except BaseException:  # noqa: BLE001 - whatever it is, the child must not return into the life of its parent
         traceback.print_exc()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(status)
 
 
 def main() -> int:

@@ -66,13 +66,13 @@ def sender_and_number(body: bytes) -> tuple[int, int] | None:
 
 
 def send(root: Path, evidence: Path, sender: int, seed: int, ready: int, bursts: int) -> None:
-    """Send a burst for each byte that comes from ``bursts``, alone or in batches, to one queue or in turns."""
+    """Send a burst for each ``b`` that comes from ``bursts``, alone or in batches, to one queue or in turns."""
     said = _open(evidence)
     chance = random.Random(seed)
     producer = Producer(root, config=CONFIG)
     os.write(ready, b"r")
     number = 0
-    while os.read(bursts, 1):
+    while os.read(bursts, 1) == b"b":
         for _ in range(BURST):
             count = chance.randint(1, LARGEST_BATCH) if chance.random() < 0.3 else 1
             key = f"key {chance.randint(0, 9)}" if chance.random() < 0.5 else None
