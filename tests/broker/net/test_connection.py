@@ -172,7 +172,8 @@ def test_what_is_no_frame_ends_the_connection_with_one_line(
         assert answer.opaque == 5
         assert client.receive() is None
         assert server.refused(Refusal.FRAME) == 1
-    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    server_says = (record for record in caplog.records if record.name.startswith("rmqclient.broker"))
+    lines = [record.getMessage() for record in server_says if record.levelno >= logging.WARNING]
     assert len(lines) == 1
     assert why in lines[0]
 
