@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,10 @@ def test_a_pass_of_the_housekeeper_that_fails_is_named_until_it_succeeds(root: P
             wait_for(written.exists, "the offsets")
 
             # When the file cannot be replaced any more
-            written.unlink()
-            written.mkdir()
+            while not written.is_dir():
+                written.unlink(missing_ok=True)
+                with suppress(FileExistsError):  # it was written again
+                    written.mkdir()
             (written / "in the way").touch()
 
             # Then the pass is named, and forgotten when it succeeds
