@@ -35,10 +35,11 @@ _PATIENCE_S = 30.0
 CENTURY_H = 100 * 365 * 24
 
 CONFIG = StoreConfig(
-    transactions=TransactionConfig(timeout_ms=2_000, check_interval_ms=500),
+    transactions=TransactionConfig(timeout_ms=4_000, check_interval_ms=500),
     retention=RetentionConfig(file_reserved_hours=CENTURY_H),
 )
-"""The recorded brokers asked about transactions after two seconds. Recorded messages grow older each day."""
+"""The recorded brokers asked about transactions after two seconds; a busy machine may need more until one is ended.
+Recorded messages grow older each day."""
 
 
 def prepare(store: MessageStore, events: Iterable[RecordedFrame | Closed]) -> None:

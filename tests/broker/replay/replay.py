@@ -17,8 +17,11 @@ from tests.remoting.recordings import Closed, RecordedFrame
 ANSWER_S = 30.0
 """For an answer; a message of delay level 3 comes after 10 s, and a held pull with it."""
 
-REQUEST_S = 15.0
+REQUEST_S = 30.0
 """For a request of the server: it asks about a transaction after some seconds."""
+
+ANNOUNCED_S = 10.0
+"""For one that may be missing, for a reason."""
 
 LONGEST_DELAY_S = 12.0
 """Of a message of delay level 3, and some more."""
@@ -110,7 +113,9 @@ class Replay:
                 self._translation.learn_found(records_of(body), records_of(live.body))
 
     def _compare_request(self, key: tuple[int, int], recorded: Frame, body: bytes | None) -> None:
-        live = self._connections.request(key[0], recorded.code, 2.0 if recorded.code in _ANNOUNCED else REQUEST_S)
+        live = self._connections.request(
+            key[0], recorded.code, ANNOUNCED_S if recorded.code in _ANNOUNCED else REQUEST_S
+        )
         if live is None:
             self._add(Difference(self._session, recorded.code, "missing", "a request of the broker", "none"))
             return

@@ -11,6 +11,11 @@ from rmqclient.store import ReceivedMessage
 from rmqclient.store.wire import parse_offset_id
 
 _TIMES = {"timestamp", "beginTimestamp", "endTimestamp", "beginTime", "endTime"}
+_BORN: dict[int, str] = {
+    RequestCode.SEND_MESSAGE: "bornTimestamp",
+    RequestCode.SEND_MESSAGE_V2: "g",
+    RequestCode.SEND_BATCH_MESSAGE: "g",
+}
 _OFFSETS = {"offset", "commitLogOffset"}
 _BY_OFFSET = {RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION}
 _TODAY = range(1_700_000_000_000, 2_100_000_000_000)
@@ -48,7 +53,7 @@ class Translation:
         fields = dict(frame.fields)
         if frame.code in _BY_OFFSET:
             self._place(fields)
-        for name in _TIMES & fields.keys():
+        for name in (_TIMES | {_BORN.get(frame.code, "")}) & fields.keys():
             if fields[name].isdigit() and int(fields[name]) in _TODAY:
                 fields[name] = str(int(fields[name]) + self._later_ms)
         if frame.code == RequestCode.CONSUME_MESSAGE_DIRECTLY and len(fields.get("msgId", "")) == 32:

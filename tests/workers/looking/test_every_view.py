@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rmqclient import App, Message, Producer, ReceivedMessage, RetryPolicy
+from rmqclient.consuming import strain
 from rmqclient.consuming.push_consumer import PushConsumer
 from rmqclient.health import findings
 from rmqclient.health.findings import CRITICAL
@@ -38,15 +39,16 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(root: Path) -> Iterator[MessageStore]:
+def store(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MessageStore]:
     """A group of two members: of one queue a message runs and others are behind it, and three wait for their retry."""
+    monkeypatch.setattr(strain, "KEPT_S", 3_600.0)  # or the other member gets the queues of this one after a second
     app, go_on = App(root), threading.Event()
 
     @app.handler("orders", group="billing", threads=1, retry=RetryPolicy(delays=(3_600,)))
     def bill(message: ReceivedMessage) -> None:
         if message.body == b"fail":
             raise ValueError
-        go_on.wait(60)
+        go_on.wait(600)
 
     with ExitStack() as opened:
         store = opened.enter_context(open_store(root))
