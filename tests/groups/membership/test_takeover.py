@@ -8,7 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -50,7 +50,8 @@ class Member:
 
     def _states(self) -> Iterator[str]:
         for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
-            yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -77,8 +77,8 @@ def has_later(root: Path, body: bytes) -> bool:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds, and for ten seconds at most."""
-    deadline = time.monotonic() + 10
+    """Wait until a condition holds, and for half a minute at most."""
+    deadline = time.monotonic() + 30
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
 

@@ -68,7 +68,7 @@ def run(seed: int, rounds: int, scratch: Path) -> Result:
     with Sampler(root) as sampler:
         last = _started(_consume, root)
         try:
-            is_done = _wait(lambda: is_finished(sampler.sample()))
+            is_done = _wait(lambda: _is_over(sampler))
         finally:
             _killed(last)
         sample = sampler.sample()
@@ -178,6 +178,15 @@ def _struck(truth: Truth, journal: Path) -> int:
         for group in (ORDERED, SIDE)
     )
     return sum(each.struck() for both in fates for each in both)
+
+
+def _is_over(sampler: Sampler) -> bool:
+    """Tell whether all is finished, and nothing was appended during the look.
+
+    What comes due between its look at the queues and that at what waits is in neither.
+    """
+    before, sample = sampler.sample(), sampler.sample()
+    return is_finished(sample) and sample.disk.published_to == before.disk.published_to
 
 
 def is_finished(sample: Observation) -> bool:
