@@ -26,6 +26,8 @@ _log = Log(__name__)
 _THREADS = 5
 _LONGEST_SLEEP_S = 0.5
 """Sleeping does not count the time of a suspended machine, which the clocks do."""
+_TOLD_AGAIN_NS = 60 * 10**9
+"""Some tasks run five times a second. On a full disk, a line for each failure would need room, too."""
 _NS_PER_MS = 1_000_000
 _NS_PER_S = 1_000_000_000
 
@@ -54,6 +56,7 @@ class Timetable:
         self._due_ns: dict[Task, int] = {}
         self._started: SimpleQueue[Task | None] = SimpleQueue()
         self._busy: set[Task] = set()
+        self._told_ns: dict[tuple[Task, type], int] = {}
         self._is_short = False  # of threads, and has said so
 
     def run(self, ended: threading.Event) -> None:
@@ -102,12 +105,26 @@ class Timetable:
 
     def _work(self) -> None:
         while (task := self._started.get()) is not None:
-            run_guarded(task, self._check_in_place)
+            run_guarded(task, self._check_in_place, self._is_told)
             self._busy.discard(task)
 
+    def _is_told(self, task: Task, error: Exception) -> bool:
+        """Tell whether such a failure of a task was logged within a minute; if not, it is to be logged now."""
+        now, kind = boottime(), (task, type(error))
+        is_told = kind in self._told_ns and now - self._told_ns[kind] < _TOLD_AGAIN_NS
+        if not is_told:
+            self._told_ns[kind] = now
+        return is_told
 
-def run_guarded(task: Task, check_in_place: Callable[[], None]) -> None:
-    """Run a task and report its failure, so that its next turn still comes.
+
+def _never(_task: Task, _error: Exception) -> bool:
+    return False
+
+
+def run_guarded(
+    task: Task, check_in_place: Callable[[], None], is_told: Callable[[Task, Exception], bool] = _never
+) -> None:
+    """Run a task and report its failure, unless ``is_told`` says that it is known, so that its next turn still comes.
 
     ``check_in_place`` raises StoreReplaced, and logs why the first time. A task that fails then needs no words of its
     own: it has found a file missing before anybody has found out why.
@@ -119,10 +136,11 @@ def run_guarded(task: Task, check_in_place: Callable[[], None]) -> None:
     except StoreBusy as error:
         _log.info("%s will be done next time: %s", task.__name__, error)
     except (QueueError, OSError) as error:
-        if _is_in_place(check_in_place):
+        if _is_in_place(check_in_place) and not is_told(task, error):
             _log.error("%s failed: %s", task.__name__, error)
-    except Exception:  # noqa: BLE001 - a mistake in one task must not end the thread that serves the others
-        _log.exception("%s failed", task.__name__)
+    except Exception as error:  # noqa: BLE001 - a mistake in one task must not end the thread that serves the others
+        if not is_told(task, error):
+            _log.exception("%s failed", task.__name__)
 
 
 def _is_in_place(check_in_place: Callable[[], None]) -> bool:

@@ -125,6 +125,37 @@ def test_a_failure_is_reported_and_the_next_turn_still_comes(
     assert levels == ({level} if level else set())
 
 
+def test_a_failure_that_lasts_is_told_once_a_minute_and_another_one_at_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a task that fails at each of its turns
+    now = [0]
+    monkeypatch.setattr(timetable, "boottime", lambda: now[0])
+    failing: list[Exception] = [StoreFull("no room")]
+
+    def fail() -> None:
+        raise failing[0]
+
+    def lines() -> int:
+        return sum(record.name == timetable.__name__ for record in caplog.records)
+
+    def run_again() -> None:
+        ran = len(task.at)
+        wait_for(lambda: len(task.at) >= ran + 3, "further runs")
+
+    task = Task(fail)
+    with running({task: Every(1, 0, time.monotonic_ns)}):
+        run_again()
+        assert lines() == 1
+        # When it fails otherwise, or a minute has passed, Then it is told again
+        failing[0] = OSError("refused")
+        run_again()
+        assert lines() == 2
+        now[0] += 60 * 10**9
+        run_again()
+        assert lines() == 3
+
+
 @pytest.mark.parametrize("error", [FileNotFoundError("commitlog"), StoreFull("no room")])
 def test_a_failure_in_a_store_that_was_removed_is_not_reported_in_words_of_its_own(
     error: Exception, caplog: pytest.LogCaptureFixture
