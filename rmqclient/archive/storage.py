@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -106,10 +106,15 @@ class Storage:
             temporary, place = self._place(f"{TEMPORARY}/{secrets.token_hex(8)}"), self._place(name)
             self._make_directory(temporary)
             self._make_directory(place)
-            self._write(temporary, parts)
-            if self._is_local:
-                sync_file(Path(temporary))
-            self._files.move(temporary, place)
+            try:
+                self._write(temporary, parts)
+                if self._is_local:
+                    sync_file(Path(temporary))
+                self._files.move(temporary, place)
+            except BaseException:  # on a full disk, what was written would take the room of others until the next run
+                with suppress(Exception):
+                    self._files.delete_file(temporary)
+                raise
             if self._is_local:
                 sync_directory(Path(place).parent)
 
@@ -144,10 +149,9 @@ class Storage:
         return f"{self._path}/{name}"
 
     def _write(self, place: str, parts: Parts) -> None:
-        stream = self._files.open_output_stream(place)
-        for part in parts:
-            stream.write(part)
-        stream.close()
+        with self._files.open_output_stream(place) as stream:
+            for part in parts:
+                stream.write(part)
 
     def _make_directory(self, place: str) -> None:
         self._files.create_dir(place.rpartition("/")[0], recursive=True)

@@ -34,7 +34,7 @@ from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.threads.signals import take_no_signals
-from rmqclient.store.upkeep.timetable import Every, Timetable, run_guarded
+from rmqclient.store.upkeep.timetable import Every, Timetable, Told, run_guarded
 
 _log = Log(__name__)
 
@@ -88,6 +88,7 @@ class Housekeeper:
         self._state = state
         self._lock = lock
         self._prepare = prepare
+        self._told = Told()
         self._beside = {"beat": self._beat, "upkeep": Timetable(tasks, check_in_place).run, **beside}
         self._ending = ending
         self._check_in_place = check_in_place
@@ -206,7 +207,7 @@ class Housekeeper:
             while not self._closed.is_set() and not turn.is_set() and self._goes_on() and self._is_in_place():
                 self._state.awake.look()
                 seen = self._state.words.load32(_PREPARE_WORD)
-                run_guarded(self._prepare, self._check_in_place)
+                run_guarded(self._prepare, self._check_in_place, self._told)
                 if not self._closed.is_set():
                     self._state.words.wait(_PREPARE_WORD, seen, _ATTEMPT_MS)
         finally:

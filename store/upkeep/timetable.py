@@ -56,7 +56,7 @@ class Timetable:
         self._due_ns: dict[Task, int] = {}
         self._started: SimpleQueue[Task | None] = SimpleQueue()
         self._busy: set[Task] = set()
-        self._told_ns: dict[tuple[Task, type], int] = {}
+        self._told = Told()
         self._is_short = False  # of threads, and has said so
 
     def run(self, ended: threading.Event) -> None:
@@ -105,26 +105,27 @@ class Timetable:
 
     def _work(self) -> None:
         while (task := self._started.get()) is not None:
-            run_guarded(task, self._check_in_place, self._is_told)
+            run_guarded(task, self._check_in_place, self._told)
             self._busy.discard(task)
 
-    def _is_told(self, task: Task, error: Exception) -> bool:
-        """Tell whether such a failure of a task was logged within a minute; if not, it is to be logged now."""
+
+class Told:
+    """The failures of tasks that were logged within a minute."""
+
+    def __init__(self) -> None:
+        self._at_ns: dict[tuple[Task, type], int] = {}
+
+    def has(self, task: Task, error: Exception) -> bool:
+        """Tell whether a failure of this kind was logged; if not, it counts as logged from now on."""
         now, kind = boottime(), (task, type(error))
-        is_told = kind in self._told_ns and now - self._told_ns[kind] < _TOLD_AGAIN_NS
+        is_told = kind in self._at_ns and now - self._at_ns[kind] < _TOLD_AGAIN_NS
         if not is_told:
-            self._told_ns[kind] = now
+            self._at_ns[kind] = now
         return is_told
 
 
-def _never(_task: Task, _error: Exception) -> bool:
-    return False
-
-
-def run_guarded(
-    task: Task, check_in_place: Callable[[], None], is_told: Callable[[Task, Exception], bool] = _never
-) -> None:
-    """Run a task and report its failure, unless ``is_told`` says that it is known, so that its next turn still comes.
+def run_guarded(task: Task, check_in_place: Callable[[], None], told: Told) -> None:
+    """Run a task and report its failure, unless that was ``told``, so that its next turn still comes.
 
     ``check_in_place`` raises StoreReplaced, and logs why the first time. A task that fails then needs no words of its
     own: it has found a file missing before anybody has found out why.
@@ -136,10 +137,10 @@ def run_guarded(
     except StoreBusy as error:
         _log.info("%s will be done next time: %s", task.__name__, error)
     except (QueueError, OSError) as error:
-        if _is_in_place(check_in_place) and not is_told(task, error):
+        if _is_in_place(check_in_place) and not told.has(task, error):
             _log.error("%s failed: %s", task.__name__, error)
     except Exception as error:  # noqa: BLE001 - a mistake in one task must not end the thread that serves the others
-        if not is_told(task, error):
+        if not told.has(task, error):
             _log.exception("%s failed", task.__name__)
 
 

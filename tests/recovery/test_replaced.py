@@ -23,7 +23,7 @@ from rmqclient.store import life, open_store
 from rmqclient.store.append import releaser
 from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
-from rmqclient.store.upkeep.timetable import run_guarded
+from rmqclient.store.upkeep.timetable import Told, run_guarded
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
 
@@ -337,7 +337,7 @@ def test_a_task_that_meets_it_first_gives_the_one_reason(
         with Producer(store) as producer:
             producer.send("orders", b"mine")
         how(root)
-        run_guarded(attrgetter(name)(store), store.life.check_in_place)
+        run_guarded(attrgetter(name)(store), store.life.check_in_place, Told())
         with pytest.raises(StoreReplaced):
             store.life.check_in_place()
     assert [record for record in caplog.records if "was removed or renamed" in record.message] == caplog.records != []

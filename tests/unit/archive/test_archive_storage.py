@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from rmqclient.errors import ArchiveError
 from rmqclient.store import MessageStore
 from rmqclient.store.inspect.view import LocalView
 from tests.support.archived import more, rows
+from tests.support.host.small_disks import small_disk_or_skip
 from tests.support.written import written_store
 
 
@@ -63,3 +65,21 @@ def test_a_directory_that_cannot_be_written_is_an_error_with_its_name(root: Path
     target.write_text("a file")
     with pytest.raises(ArchiveError, match=f"archive {target}: "):
         archive(root, str(target))
+
+
+def test_what_a_full_disk_refused_takes_no_room_of_it(tmp_path: Path) -> None:
+    # Given an archive with an object, on a disk of a megabyte
+    with small_disk_or_skip(tmp_path) as disk:
+        storage = Storage(str(disk / "archive"))
+        storage.write("one", [b"1"])
+        free = os.statvfs(disk).f_bavail
+
+        # When another one does not fit
+        with pytest.raises(ArchiveError, match="No space left"):
+            storage.write("two", [bytes(1 << 18)] * 5)
+
+        # Then nothing of it is left, and one that fits is written
+        assert os.statvfs(disk).f_bavail == free
+        assert [path.name for path in disk.rglob("*") if path.is_file()] == ["one"]
+        storage.write("three", [bytes(1 << 18)] * 2)
+        assert storage.size("three") == 1 << 19
