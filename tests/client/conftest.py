@@ -51,7 +51,7 @@ def consuming(place: Place, app: App, config: ConsumerConfig = QUICK) -> Iterato
     finally:
         consumer.stop_taking()
         try:
-            assert consumer.drain(10) == 0
+            assert consumer.drain(30) == 0
         finally:
             consumer.close()
 

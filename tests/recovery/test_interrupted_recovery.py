@@ -41,7 +41,7 @@ def test_a_recovery_that_was_killed_is_done_again(
     abandon(open_store(other, housekeeping=False))
 
     # When another is killed, and the next one recovers
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(root), point.name], cwd=TOP, timeout=30, check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(root), point.name], cwd=TOP, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     abandon(open_store(root, housekeeping=False))
 

@@ -159,7 +159,7 @@ def appending(root: Path) -> Iterator[None]:
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``rmq store`` to its end."""
     return subprocess.run(
-        [*RMQ_STORE, *map(str, arguments)], cwd=TOP, capture_output=True, text=True, timeout=30, check=False
+        [*RMQ_STORE, *map(str, arguments)], cwd=TOP, capture_output=True, text=True, timeout=120, check=False
     )
 
 

@@ -145,7 +145,7 @@ def test_records_that_do_not_fit_are_dropped_and_counted_and_no_send_waits(
     make_sender = backend.producers.sender
 
     def stuck_sender(*given: Any, **named: Any) -> object:
-        stuck.wait(30)
+        stuck.wait(120)
         return make_sender(*given, **named)
 
     trace = trace_of(producer)
@@ -154,7 +154,7 @@ def test_records_that_do_not_fit_are_dropped_and_counted_and_no_send_waits(
     # When more messages are sent than records may wait
     begun = time.monotonic()
     results = [producer.send(Message("orders", b"x")) for _ in range(dispatcher.MOST_WAITING + 500)]
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 100
 
     # Then all are stored, the others are counted, and what fits comes later
     assert len({each.message_id for each in results}) == dispatcher.MOST_WAITING + 500
