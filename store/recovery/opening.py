@@ -198,7 +198,10 @@ def enter(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool = F
 
 
 def _enter_first(root: Path, config: StoreConfig, lock: LockFile, *, settling: bool) -> SharedState:
-    """Recover the store, which no other process has open."""
+    """Recover the store, which no other process has open.
+
+    Files are made, replaced and removed by their names, so each step first looks whether another directory has them.
+    """
     check_content(root, SCRATCH_PREFIX)
     if _is_poisoned(root):
         forget_pages(root)
@@ -256,12 +259,14 @@ def _recover(root: Path, config: StoreConfig, lock: LockFile) -> SharedState:
         _shut(left, timeout_ms)
     first = recovery.first_steps(root, log_files, queues, left)
     leftover = first.leftover
+    lock.check_in_place()
     for odd in first.resize:
         _log.error("%s", odd.line())
         shape.resize(odd, root)
     if leftover is not None and first.settle is not None:
         _settle_appends(leftover, log_files, queues, QueueTable(root, leftover, timeout_ms))
     chosen = recovery.plan_for(root, log_files, queues, first)
+    lock.check_in_place()
     recovered = recovery.apply(chosen, root, log_files, queues)
     for bad in (*chosen.quarantined, *recovered.doubtful):
         _log.error(
@@ -320,6 +325,7 @@ def _build(
     left: SharedState | None,
 ) -> SharedState:
     """Build the runtime file from what recovery found, after flushing everything that recovery wrote."""
+    lock.check_in_place()
     state = _new_state(root, config, left)
     log_end = recovered.plan.log_end
     state.restricted = layout.RESTRICTED["replica"] if replica_mark.read_mark(root) is not None else 0
@@ -343,6 +349,7 @@ def _build(
     topics.add(sorted({*declared, *bounds}), bounds)
     withdrawn = _restore_groups(state, topics, recovered, bounds, config.lock_timeout_ms)
     if withdrawn:
+        lock.check_in_place()
         config_file.write_consumer_offsets(root, withdrawn)
     counts.restore(state, topics, recovered.counts)
     schedule_restore.restore(root, state, topics, log_files, queues, recovered.delivered)
@@ -355,6 +362,7 @@ def _build(
         flusher.flush_recovered(log_end)
         flusher.flush_queues()
         flusher.write_checkpoint()
+    lock.check_in_place()
     shared_state.finish(state, root)
     return state
 

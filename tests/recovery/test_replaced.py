@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,9 @@ from rmqclient.store import life, open_store
 from rmqclient.store.append import releaser
 from rmqclient.store.observe.processes import look
 from rmqclient.store.observe.reading import Reading
+from rmqclient.store.recovery import opening, recovery
+from rmqclient.store.repair import repair
+from rmqclient.store.upkeep.flush import Flusher
 from rmqclient.store.upkeep.timetable import Told, run_guarded
 from rmqclient.workers.exit_codes import ExitCode
 from rmqclient.workers.probe import main as checked
@@ -341,3 +346,48 @@ def test_a_task_that_meets_it_first_gives_the_one_reason(
         with pytest.raises(StoreReplaced):
             store.life.check_in_place()
     assert [record for record in caplog.records if "was removed or renamed" in record.message] == caplog.records != []
+
+
+@pytest.mark.parametrize("how", [removed, renamed])
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        (recovery, "first_steps"),
+        (recovery, "plan_for"),
+        (recovery, "apply"),
+        (opening, "_new_state"),
+        (opening, "_restore_groups"),
+        (Flusher, "write_checkpoint"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_repair_writes_nothing_to_a_store_that_took_the_place_of_its_own(
+    tmp_path: Path, how: Callable[[Path], None], module: object, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a store with much to be mended, and a copy that comes to its path behind a step of that
+    root, other = tmp_path / "store", tmp_path / "other"
+    in_place_of(root, lambda _: None)
+    (root / "shared").unlink()
+    (root / "abort").touch()
+    offsets = json.loads((root / "config" / "consumerOffset.json").read_bytes())
+    offsets["offsetTable"]["orders@billing"]["0"] = 1_000
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+    os.truncate(root / "consumequeue" / "orders" / "0" / f"{0:020}", 40)
+    shutil.copytree(root, other)
+    (other / "shared.building").write_bytes(b"of another process, which opens it")
+    before = files_of(other)
+    plain = getattr(module, step)
+
+    def replacing(*arguments: Any, **options: Any) -> Any:
+        found = plain(*arguments, **options)
+        if root.exists() and other.exists():
+            how(root)
+            other.rename(root)
+        return found
+
+    monkeypatch.setattr(module, step, replacing)
+
+    # When it is repaired, then that ends, and the other store is as it was
+    with pytest.raises(StoreReplaced):
+        repair(root)
+    assert {root / path.relative_to(other): content for path, content in before.items()} == files_of(root)

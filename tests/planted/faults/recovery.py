@@ -72,7 +72,7 @@ FAULTS = [
     Fault(
         name="an offset that a power cut withdrew is believed after the next one",
         file="store/recovery/opening.py",
-        old="    if withdrawn:\n        config_file.write_consumer_offsets(root, withdrawn)\n",
+        old="    if withdrawn:\n        lock.check_in_place()\n        config_file.write_consumer_offsets(root, withdrawn)\n",
         new="",
         tests=KILLED_ACKNOWLEDGEMENT,
         select="withdrew",
@@ -124,6 +124,14 @@ FAULTS = [
         new="",
         tests=IMAGES,
         select="whatever",
+    ),
+    Fault(
+        name="a recovery puts its runtime file into another store",
+        file="store/recovery/opening.py",
+        old="    lock.check_in_place()\n    shared_state.finish(state, root)\n",
+        new="    shared_state.finish(state, root)\n",
+        tests="tests/recovery/test_replaced.py",
+        select="repair_writes_nothing",
     ),
     Fault(
         name="progress that a power cut took back is kept on disk",
