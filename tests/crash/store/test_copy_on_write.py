@@ -21,7 +21,6 @@ from rmqclient.store import Message, MessageStore, open_store
 from rmqclient.store.errors import StoreFull
 from rmqclient.store.files.own_blocks import RESERVE, shares_blocks
 from tests.client.conftest import wait_for
-from tests.support.host.load import slowdown
 from tests.support.host.shared_blocks import CASES, Case
 from tests.support.host.small_disks import CannotMount, Filler, small_disk
 from tests.support.oracle import reference
@@ -220,10 +219,12 @@ def test_a_store_that_finds_no_block_beside_free_ones_waits_for_longer_than_a_mo
 
     # When a process stores there, then it waits
     change = "import sys; from pathlib import Path; from rmqclient.store.files.mapped_file import map_file; "
-    change += "mapping = map_file(Path(sys.argv[1]), 1 << 20); memoryview(mapping)[0] = 1"
-    with subprocess.Popen([sys.executable, "-c", change, str(path)]) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(4 * slowdown())
+    change += "mapping = map_file(Path(sys.argv[1]), 1 << 20); print('maps', flush=True); memoryview(mapping)[0] = 1"
+    with subprocess.Popen([sys.executable, "-c", change, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"maps\n"
+        with pytest.raises(subprocess.TimeoutExpired):  # however slow the machine is: after half a minute it gives up
+            process.wait(4)
 
         # And it goes on once it may have one
         btrfs("quota", "disable", disk)
