@@ -350,12 +350,14 @@ def test_idle_workers_end_at_once_when_their_supervisor_is_killed(supervise: Sup
     pids = [*supervised.ready(2).values(), *children_of(supervised.process.pid)]
 
     # When the supervisor is killed
+    busy = slowdown()
     supervised.process.kill()
     killed_at = time.monotonic()
 
     # Then all of them end within two seconds
     eventually(lambda: not any(runs(pid) for pid in pids), "the end of the workers", supervised)
-    assert time.monotonic() - killed_at < 2 * slowdown()
+    took_s = time.monotonic() - killed_at
+    assert took_s < 2 or took_s < 2 * max(busy, slowdown())
 
 
 def test_an_orphaned_worker_finishes_what_is_in_flight_before_it_ends(supervise: Supervise, tmp_path: Path) -> None:
