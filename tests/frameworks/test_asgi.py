@@ -63,7 +63,7 @@ def test_handlers_run_in_the_loop_of_the_web_process(framework: Any, tmp_path: P
             await asyncio.wait_for(ended.wait(), LONG_S)
             assert seen == [("one", asyncio.get_running_loop())]
 
-    with no_thread_left():
+    with no_thread_left("rmq-"):
         asyncio.run(live())
 
 
