@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import tempfile
@@ -55,14 +56,16 @@ class Server:
     It dies with the process that started it.
     """
 
-    def __init__(self, root: Path, log_path: Path, options: Sequence[str], *, has_clock: bool = False) -> None:
+    def __init__(
+        self, root: Path, log_path: Path, options: Sequence[str], *, port: int = 0, has_clock: bool = False
+    ) -> None:
         self.root = root
         """The directory of its store, which local producers and workers may use meanwhile."""
         self._log_path = log_path
         self._options = tuple(options)
         self._has_clock = has_clock
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._port = port
 
     @property
     def address(self) -> str:
@@ -166,10 +169,10 @@ def serve(root: str | os.PathLike[str] | None = None, *options: str) -> Iterator
     ``root`` is the directory of its store; None for an empty one that is removed at the end. ``options`` are more
     options of ``rmq serve``. Raises ServerFailed.
     """
-    with tempfile.TemporaryDirectory(prefix="rmq-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="rmq-", ignore_cleanup_errors=True) as scratch, _port_of_its_own() as port:
         store = Path(scratch) / "store" if root is None else Path(root)
         has_clock = root is None and not options
-        server = Server(store, Path(scratch) / "serve.log", options, has_clock=has_clock)
+        server = Server(store, Path(scratch) / "serve.log", options, port=port, has_clock=has_clock)
         try:
             server.start()
             yield server
@@ -185,6 +188,18 @@ def started_by(root: Path, port: int, options: Sequence[str], *, has_clock: bool
     if not options:
         return [_PLAIN, str(root), str(port), "clock" if has_clock else ""]
     return [_WITH_OPTIONS, str(root), "--listen", f"127.0.0.1:{port}", "--die-with-parent", *options]
+
+
+@contextmanager
+def _port_of_its_own() -> Iterator[int]:
+    """Yield a free port that nobody else is given until the end of the block, also while its server is down.
+
+    A socket that never listens has it, too; whoever connects is refused while nobody listens.
+    """
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the server may listen all the same
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> bytes:

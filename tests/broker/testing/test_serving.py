@@ -56,6 +56,18 @@ def test_a_server_that_was_killed_comes_back_on_its_port_with_its_store(tmp_path
     assert not (tmp_path / "store" / "abort").exists()
 
 
+def test_nobody_else_gets_the_port_of_a_server_that_is_down(tmp_path: Path) -> None:
+    with serve(tmp_path / "store") as server:
+        host, _, port = server.address.rpartition(":")
+        server.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind((host, int(port)))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), ENDS_S)
+        server.start()
+        socket.create_connection((host, int(port)), ENDS_S).close()
+
+
 def test_a_server_dies_with_the_process_that_started_it() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", CHILD], env=os.environ | {"PYTHONPATH": str(TOP)}, stdin=-1, stdout=-1, text=True
