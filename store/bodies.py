@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import enum
 import importlib
-import threading
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 from rmqclient.store.errors import BodyUnreadable, NotInstalled
+from rmqclient.store.native_threads import threading
 from rmqclient.store.numbers import whole
 
 COMPRESSED = 0x1

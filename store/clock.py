@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import threading
 import time
 import weakref
 from datetime import timedelta
@@ -52,6 +51,7 @@ from rmqclient.store.files.file_lock import LockFile
 from rmqclient.store.kernel._kernel import Mapping, Words, boottime, read_clock
 from rmqclient.store.kernel._kernel import elapsed as _elapsed_ns
 from rmqclient.store.kernel._kernel import wall_clock as wall_ns
+from rmqclient.store.native_threads import threading
 
 __all__ = [
     "FASTEST",

@@ -35,6 +35,7 @@ from rmqclient.store.life import Life
 from rmqclient.store.log.dispatch import IndexDispatch
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.marks import Marks
+from rmqclient.store.native_threads import check_native
 from rmqclient.store.numbers import check_kind
 from rmqclient.store.parts import Parts
 from rmqclient.store.recovery.opening import enter, files_of, make_root, settle_config
@@ -48,7 +49,6 @@ from rmqclient.store.settings.disk import Disk
 from rmqclient.store.settings.replica_mark import Kind, ReplicaMark, write_mark
 from rmqclient.store.settings.topic_table import TopicTable
 from rmqclient.store.threads.logs import Log
-from rmqclient.store.threads.patched import check_unpatched
 from rmqclient.store.upkeep.compaction import Compaction
 from rmqclient.store.upkeep.consumer_offsets import ConsumerOffsets
 from rmqclient.store.upkeep.flush import Flusher
@@ -87,7 +87,7 @@ def open_store(
     Raises TypeError for another kind of settings, StoreUnusable, StoreInUse, ConfigMismatch, StoreCorrupt, StoreFull,
     StoreBusy, LimitReached, DiskFailed, StoreUnsettled.
     """
-    check_unpatched()
+    check_native()
     check_kind("config", config, StoreConfig)
     path = Path(root).absolute()  # a process that changes its working directory still means this one
     with store_errors(f"{path} cannot be opened"):

@@ -45,6 +45,9 @@ ALSO_IMPORT = {
 forked child must leave to a worker, by the one hook into forks; and the command ``manage.py rmq``, which is the command
 ``rmq`` of a project."""
 
+SENDING = ("backend", "calling", "local", "metrics", "sending", "tables", "tracing")
+"""Folders of the client that a process loads which only sends, or reads."""
+
 SHARED_MEMORY = {"layout", "shared_state", "file_lock", "group_table"}
 """Modules of the store that say how processes share it. Of the client, only the local backend may know them."""
 
@@ -96,6 +99,15 @@ def test_of_the_client_only_the_local_backend_knows_how_the_store_is_shared() ->
         if not shown(path).startswith("rmqclient/local/"):
             known = {name for name in imported_names(path) if SHARED_MEMORY.intersection(name.split("."))}
             assert not known, f"{shown(path)} imports {known}"
+
+
+def test_what_a_sending_process_loads_has_native_threads_also_where_gevent_has_patched_them() -> None:
+    folders = ["store/", *(f"rmqclient/{name}/" for name in SENDING)]
+    for path in every_source():
+        is_stub = path.suffix == ".pyi"  # it says what a lock is like, and makes none
+        if shown(path).startswith(tuple(folders)) and shown(path) != "store/native_threads.py" and not is_stub:
+            green = {name for name in imported_names(path) if name.split(".")[0] in {"threading", "queue"}}
+            assert not green, f"{shown(path)} imports {green}: take it from rmqclient.store.native_threads"
 
 
 def test_nothing_is_imported_by_the_short_name_of_a_folder() -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from rmqclient.message import SendResult
+from rmqclient.store.native_threads import is_patched, threading
 from rmqclient.store.threads.logs import Log
 
 _log = Log(__name__)
@@ -16,6 +17,13 @@ Result = TypeVar("Result")
 
 class AwaitableFuture(Future[Result]):
     """A future of :mod:`concurrent.futures` that can also be awaited."""
+
+    if is_patched:
+
+        def __init__(self) -> None:
+            super().__init__()
+            # Otherwise made of green locks, which a thread of the library that ends the future cannot use.
+            self._condition = threading.Condition()
 
     def __await__(self) -> Generator[Any, None, Result]:
         """Wait for the result in an event loop; a future that is done does not suspend its task."""

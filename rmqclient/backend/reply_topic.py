@@ -7,7 +7,6 @@ skips the replies to other requesters by their consume queue entries alone.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from rmqclient.backend.bells import ArrivalBell, Bell
@@ -19,6 +18,7 @@ from rmqclient.message import ReceivedMessage
 from rmqclient.names import check_topic
 from rmqclient.store import MessageQueue, default_client_id, java_hash
 from rmqclient.store.errors import UnknownTopic
+from rmqclient.store.native_threads import threading
 from rmqclient.store.settings.config_file import REPLY_SUFFIX, cluster_name
 
 REPLY_QUEUES = 16

@@ -8,11 +8,11 @@ thread of its own.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqclient.steps.ends import CutShort
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread, lose
 from rmqclient.store.threads.logs import Log
 

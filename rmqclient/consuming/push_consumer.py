@@ -44,6 +44,7 @@ from rmqclient.schedules.cron_sender import CronSender
 from rmqclient.sending.producer import Producer
 from rmqclient.store import MessageQueue, StoreConfig, boottime, check_client_id, clock, default_client_id
 from rmqclient.store.errors import QueueError, StoreReplaced, UnknownTopic
+from rmqclient.store.native_threads import check_unpatched
 from rmqclient.store.numbers import check_kind
 from rmqclient.store.threads.guarded import GuardedThread, Loss
 from rmqclient.store.threads.logs import Log
@@ -165,6 +166,7 @@ class PushConsumer:
         create: bool = False,
         store_config: StoreConfig | None = None,
     ) -> None:
+        check_unpatched("a consumer with handlers")
         check_kind("config", config, ConsumerConfig)
         if loop is not None and not hasattr(loop, "call_soon_threadsafe"):
             raise TypeError(f"loop={loop!r}: give an event loop, such as asyncio.get_running_loop(), or None")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from rmqclient.backend.futures import SendFuture
 from rmqclient.message import SendResult
 from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import LimitReached, NotFlushed, StoreClosed
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.locks import Condition
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 
 from rmqclient.backend.transactions import Ask
 from rmqclient.message import ReceivedMessage, SendResult
 from rmqclient.store import HALF_TOPIC, Member, MessageStore, default_client_id
 from rmqclient.store.append.replicas import told
 from rmqclient.store.errors import QueueError, TransactionDecided
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.threads.watched_calls import WatchedCalls

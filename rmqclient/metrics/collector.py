@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from rmqclient.metrics.families import Kind
 from rmqclient.metrics.readings import USUAL, Shown
 from rmqclient.metrics.source import Source
 from rmqclient.store.errors import QueueError
+from rmqclient.store.native_threads import threading
 
 
 class StoreCollector:

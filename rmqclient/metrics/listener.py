@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ from rmqclient.metrics.source import Source
 from rmqclient.metrics.text import CONTENT_TYPE, exposition
 from rmqclient.store import take_no_signals
 from rmqclient.store.errors import QueueError
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 

@@ -17,7 +17,6 @@ the requester dies                  its replies stay in the reply topic until re
 from __future__ import annotations
 
 import math
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -30,6 +29,7 @@ from rmqclient.errors import RequestTimeout
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store import clock
 from rmqclient.store.errors import StoreClosed
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log

@@ -7,7 +7,6 @@ its first send, for the store that the application names then, and closes it at 
 from __future__ import annotations
 
 import atexit
-import threading
 from collections.abc import Hashable
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from rmqclient.sending.producer import Producer
 from rmqclient.store import fork
 from rmqclient.store.errors import StoreReplaced
+from rmqclient.store.native_threads import threading
 
 
 class Sends(Protocol):

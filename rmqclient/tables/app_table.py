@@ -27,7 +27,6 @@ handler reached by value.
 from __future__ import annotations
 
 import atexit
-import threading
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import contextmanager
@@ -42,6 +41,7 @@ from rmqclient.names import check_topic
 from rmqclient.opening import Place, open_backend
 from rmqclient.store import fork
 from rmqclient.store.errors import StoreUnusable
+from rmqclient.store.native_threads import threading
 from rmqclient.tables.table import Snapshot, Table
 
 

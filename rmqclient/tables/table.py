@@ -22,7 +22,6 @@ object, and a value that is never read is never decoded.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any
 
@@ -36,6 +35,7 @@ from rmqclient.opening import Place, open_backend
 from rmqclient.store import LONGEST_SLEEP_S, MessageQueue, fork
 from rmqclient.store.closing import Closing
 from rmqclient.store.errors import BodyUnreadable, NotInstalled, QueueError, StoreClosed, UnknownTopic
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.locks import Condition
 from rmqclient.store.threads.logs import Log

@@ -7,7 +7,6 @@ sent, are dropped and counted.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from rmqclient.backend.protocols import ProducerSettings, Sender
 from rmqclient.message import Message
 from rmqclient.store import MessageQueue
 from rmqclient.store.errors import MessageRejected, QueueError
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 from rmqclient.tracing.records import TRACE_TOPIC, Record

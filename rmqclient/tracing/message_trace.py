@@ -6,7 +6,6 @@ each transaction that was decided. ``records`` has what they say, ``dispatcher``
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections import OrderedDict
@@ -19,6 +18,7 @@ from rmqclient.codecs import encoded
 from rmqclient.handler import Handler
 from rmqclient.message import Message, ReceivedMessage, SendResult
 from rmqclient.store.errors import MessageRejected
+from rmqclient.store.native_threads import threading
 from rmqclient.tracing.dispatcher import Dispatcher
 from rmqclient.tracing.records import EndTransaction, Kind, Outcome, Pub, SubAfter, SubBefore
 

@@ -11,7 +11,6 @@ is still in place, and at the clock (:mod:`rmqclient.store.runtime.awake`).
 
 from __future__ import annotations
 
-import threading
 import weakref
 from contextlib import suppress
 
@@ -19,6 +18,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import StoreError
 from rmqclient.store.files.file_queue import MappingCache
 from rmqclient.store.kernel._kernel import Words
+from rmqclient.store.native_threads import threading
 from rmqclient.store.runtime.awake import LOOKS_EVERY_MS, Awake
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread

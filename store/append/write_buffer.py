@@ -11,7 +11,6 @@ is stored, although the append raised, leaves the buffer.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Protocol
 
 from rmqclient.store.errors import NotFlushed, NotReplicated, QueueError, StoreClosed
 from rmqclient.store.kernel._kernel import Message, SendResult
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 

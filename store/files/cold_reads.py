@@ -15,10 +15,10 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
 from rmqclient.store.errors import StoreCorrupt
 from rmqclient.store.files.mapped_file import FileIdentity, is_at, open_file, open_plain
+from rmqclient.store.native_threads import threading
 
 DESCRIPTORS = 16
 """Descriptors that are kept open by default, of the files that were read last."""
@@ -42,7 +42,7 @@ class ColdReads:
         self._limit = limit
         self._any_size = any_size
         self._files: OrderedDict[str, _File] = OrderedDict()
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def read(self, path: str, size: int, position: int, count: int) -> bytes:
         """Return ``count`` bytes from ``position`` on, fewer only at the end of the file.

@@ -56,7 +56,6 @@ import fcntl
 import io
 import os
 import struct
-import threading
 import time
 from pathlib import Path
 
@@ -68,6 +67,7 @@ from rmqclient.store.files.lock_place import LockPlace
 from rmqclient.store.files.sharing import share_file
 from rmqclient.store.kernel._kernel import HeldByte
 from rmqclient.store.layout import MEMBER_SLOTS, WORKER_SLOTS
+from rmqclient.store.native_threads import sleep, threading
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.threads.standing import Holder, holders
 
@@ -195,7 +195,7 @@ class LockFile:
                 found = holders(str(self.path), byte)
                 if found and all(each.stands for each in found):  # it may stand for hours
                     raise self._still_held(byte, timeout_s - left_s, found)
-            time.sleep(min(pause_s, left_s))
+            sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def held(self, byte: int, timeout_s: float = 5.0) -> HeldByte:

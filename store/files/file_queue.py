@@ -17,7 +17,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from weakref import WeakKeyDictionary
 
 from rmqclient.store import layout
@@ -35,6 +34,7 @@ from rmqclient.store.files.mapped_file import (
 )
 from rmqclient.store.files.synced_file import SyncedFile
 from rmqclient.store.kernel._kernel import Mapping
+from rmqclient.store.native_threads import threading
 
 FILE_NAME_DIGITS = layout.FILE_NAME_DIGITS
 _FILE_NAME = re.compile(f"[0-9]{{{FILE_NAME_DIGITS}}}")
@@ -68,7 +68,7 @@ class MappingCache:
         self._writable = writable
         self._mappings: OrderedDict[str, Mapping] = OrderedDict()
         self._alive: WeakKeyDictionary[Mapping, tuple[str, FileIdentity]] = WeakKeyDictionary()
-        self._lock = Lock()
+        self._lock = threading.Lock()
 
     def get(self, path: str, size: int, *, grows: bool = False) -> Mapping:
         """Return the mapping of ``path``; map the file if it is not mapped. Raises as :func:`map_file`.

@@ -8,10 +8,11 @@ call.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from contextlib import ExitStack
 from typing import Protocol
+
+from rmqclient.store.native_threads import threading
 
 
 class LeftToParent(Protocol):

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
 from rmqclient.store.files import fork
 from rmqclient.store.files.mapped_file import open_to_sync
+from rmqclient.store.native_threads import threading
 
 
 class SyncedFile:
@@ -24,7 +24,7 @@ class SyncedFile:
         self._path = ""
         self._name: Path | None = None
         self._descriptor = -1
-        self._lock = Lock()
+        self._lock = threading.Lock()
         fork.register(self)
 
     def sync(self, path: str) -> None:
@@ -55,7 +55,7 @@ class SyncedFile:
 
     def leave_to_parent(self) -> None:
         """Close the copy of the descriptor in a forked child."""
-        self._lock = Lock()
+        self._lock = threading.Lock()
         self._close()
 
     def __del__(self) -> None:

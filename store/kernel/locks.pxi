@@ -4,7 +4,7 @@
 # ``with`` block begins: the exception drops the object, and that lets go, too.
 
 from functools import wraps as _wraps
-from threading import Condition as _Condition
+from rmqclient.store.native_threads import threading as _threading
 from time import monotonic as _monotonic
 
 
@@ -97,7 +97,7 @@ def scope(function):
     return enter
 
 
-class Condition(_Condition):
+class Condition(_threading.Condition):
     def __enter__(self):
         return self._lock.__enter__()
 

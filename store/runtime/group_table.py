@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
-from threading import Lock
 from types import MappingProxyType
 
 from rmqclient.store import layout
@@ -28,6 +27,7 @@ from rmqclient.store.clock import boottime
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import StoreBusy, TableFull
 from rmqclient.store.kernel._kernel import RobustMutex, commit_offset, scope, settle_counters
+from rmqclient.store.native_threads import threading
 from rmqclient.store.runtime.client_id import digest_of
 from rmqclient.store.runtime.shared_state import SharedState, group_queue_slot_at, queue_slot_at, running_slot_at
 
@@ -319,7 +319,7 @@ class GroupTable:
         self._lock_timeout_ms = lock_timeout_ms
         self._slots: list[GroupQueueSlot | None] = []
         self._by_key: dict[tuple[str, int], GroupQueueSlot] = {}
-        self._reading = Lock()
+        self._reading = threading.Lock()
         self._read_at: int | None = None
         self.changes = 0
         """+1 whenever this process has learnt of other slots."""

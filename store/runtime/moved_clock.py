@@ -6,9 +6,8 @@ store open rings all of them when the clock was moved; a thread that has nothing
 
 from __future__ import annotations
 
-import threading
-
 from rmqclient.store import clock, layout
+from rmqclient.store.native_threads import threading
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import insort
 from pathlib import Path
-from threading import Lock
 
 from rmqclient.store import layout
 from rmqclient.store.errors import TableFull, UnknownTopic
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.runtime.shared_state import SharedState, queue_slot_at
 
 QueueSlot = int
@@ -29,7 +29,7 @@ class QueueTable:
         self._queues: list[MessageQueue] = []
         self._slots: dict[MessageQueue, QueueSlot] = {}
         self._by_topic: dict[str, list[MessageQueue]] = {}
-        self._reading = Lock()
+        self._reading = threading.Lock()
 
     def __len__(self) -> int:
         self._read_on()

@@ -13,12 +13,12 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from rmqclient.store.errors import ThreadLost, no_thread
+from rmqclient.store.native_threads import threading
 
 
 class Loss(NamedTuple):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import threading
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import is_for_the_program
 
 

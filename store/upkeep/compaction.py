@@ -27,7 +27,6 @@ millisecond.
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 
@@ -44,6 +43,7 @@ from rmqclient.store.files.file_lock import COMPACTION_BYTE
 from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.kernel._kernel import ReceivedMessage
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.threads.logs import Log
 from rmqclient.store.upkeep.compaction_pass import Pass

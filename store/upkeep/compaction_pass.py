@@ -6,7 +6,6 @@ It notes the latest record of each key, and then writes what stays of the old fi
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 from rmqclient.store import clock
@@ -16,6 +15,7 @@ from rmqclient.store.kernel._kernel import STOPPED, ReceivedMessage, key_and_bod
 from rmqclient.store.log.commit_log import LogReader
 from rmqclient.store.log.record import Record
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.threads.logs import Log
 

@@ -9,13 +9,13 @@ second if 2 pages are dirty, and every 60 s however little is dirty (DefaultMess
 from __future__ import annotations
 
 import errno
-import threading
 
 from rmqclient.store import layout
 from rmqclient.store.crash_points import CrashPoint, reach
 from rmqclient.store.errors import DiskFailed
 from rmqclient.store.log.index_file import IndexFile, IndexFiles
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.settings import checkpoint
 from rmqclient.store.settings.checkpoint import Checkpoint, LowWater

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from contextlib import suppress
 from typing import NoReturn
@@ -34,6 +33,7 @@ from rmqclient.store.errors import (
     as_store_error,
 )
 from rmqclient.store.files.mapped_file import sync_directory
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 
 PAGE_BYTES = 4096

@@ -22,13 +22,13 @@ leave the role to it.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 
 from rmqclient.store import clock, layout
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import LimitReached, StoreError, StoreReplaced
 from rmqclient.store.files.file_lock import HOUSEKEEPER_BYTE, SUPERVISOR_BYTE, LockFile
+from rmqclient.store.native_threads import threading
 from rmqclient.store.runtime.awake import LOOKS_EVERY_MS
 from rmqclient.store.runtime.shared_state import SharedState
 from rmqclient.store.threads.guarded import GuardedThread

@@ -20,7 +20,6 @@ and files that they do not reach wait.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from rmqclient.store.files.mapped_file import sync_directory
 from rmqclient.store.log.index_file import IndexFiles
 from rmqclient.store.marks import Marks
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import sleep
 from rmqclient.store.parts import Parts
 from rmqclient.store.settings.disk import Disk
 from rmqclient.store.threads.logs import Log
@@ -60,7 +60,7 @@ class Retention:
         marks: Marks,
         *,
         clock: Clock | None = None,
-        pause: Callable[[float], object] = time.sleep,
+        pause: Callable[[float], object] = sleep,
         before_removal: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._state = parts.state

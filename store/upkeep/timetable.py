@@ -10,14 +10,14 @@ compaction. They are daemon threads, so a process that ends without closing its 
 
 from __future__ import annotations
 
-import threading
+from _queue import SimpleQueue  # that of `queue`, which gevent replaces
 from collections.abc import Callable, Mapping
-from queue import SimpleQueue
 from typing import NamedTuple
 
 from rmqclient.store import clock
 from rmqclient.store.clock import boottime
 from rmqclient.store.errors import LimitReached, QueueError, StoreBusy, StoreError, StorePoisoned, StoreReplaced
+from rmqclient.store.native_threads import threading
 from rmqclient.store.threads.guarded import GuardedThread
 from rmqclient.store.threads.logs import Log
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from threading import Event
 
 from rmqclient.store import clock, layout
 from rmqclient.store.errors import MessageRejected, StoreClosed, StoreCorrupt, UnknownTopic
@@ -33,6 +32,7 @@ from rmqclient.store.kernel._kernel import SCHEDULE_TOPIC, Appender, ReceivedMes
 from rmqclient.store.log import commit_log
 from rmqclient.store.log.consume_queue import Entry
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.passes import Passes
 from rmqclient.store.runtime.shared_state import schedule_slot_at
@@ -73,7 +73,7 @@ class Schedule:
             for level, one in self._levels.items()
         }
 
-    def run(self, ended: Event) -> None:
+    def run(self, ended: threading.Event) -> None:
         """Deliver what is due until ``ended`` is set and the clock rung; failures are logged and tried again."""
         with contextlib.suppress(StoreClosed):  # another thread has just closed the store
             self.appending()

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from threading import Event
 from typing import NamedTuple
 
 from rmqclient.store import clock, layout
@@ -53,6 +52,7 @@ from rmqclient.store.kernel._kernel import (
     deliver_timed,
 )
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.arrivals import ArrivalBell
 from rmqclient.store.runtime.passes import Passes
@@ -130,7 +130,7 @@ class Timer:
 
     # --- delivering -------------------------------------------------------------------------------
 
-    def run(self, ended: Event) -> None:
+    def run(self, ended: threading.Event) -> None:
         """Deliver what is due until ``ended`` is set and :meth:`wake` called; failures are logged and tried again."""
         self._heap, self._filled_to, self._unclear = TimerHeap(), 0, deque()
         pump = DuePump("the timer", self._passes.watched("delivering timed messages", self.look))

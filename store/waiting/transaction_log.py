@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from rmqclient.store import layout
 from rmqclient.store.errors import TransactionDecided
 from rmqclient.store.kernel._kernel import Appender, ReceivedMessage
 from rmqclient.store.message_queue import MessageQueue
+from rmqclient.store.native_threads import threading
 from rmqclient.store.parts import Parts
 from rmqclient.store.runtime.group_table import GroupQueueSlot, GroupTable
 from rmqclient.store.runtime.shared_state import queue_slot_at

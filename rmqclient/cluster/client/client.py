@@ -36,6 +36,7 @@ from rmqclient.errors import QueueError, StoreClosed
 from rmqclient.remoting.errors import error_of
 from rmqclient.remoting.frame import Frame
 from rmqclient.store import fork
+from rmqclient.store.native_threads import check_unpatched
 
 _numbers = itertools.count()
 
@@ -48,6 +49,7 @@ class ClusterClient:
     """
 
     def __init__(self, url: ClusterURL, client_id: str | None = None) -> None:
+        check_unpatched("a client of a cluster")
         self.url = url
         unit = f"@{url.unit_name}" if url.unit_name else ""
         self.client_id = f"{client_id or _made_client_id()}{unit}"
