@@ -287,8 +287,8 @@ class PushConsumer:
         return all(self._has_all(each) for each in self._joined)
 
     def _has_all(self, joined: Subscription | RetryTopic) -> bool:
-        """Tell whether this consumer has every queue of a topic in which there is something to do."""
-        held, membership, backend = joined.rebalancer.queues, joined.membership, self._backend
+        """Tell whether this consumer delivers from every queue of a topic in which there is something to do."""
+        held, membership, backend = joined.rebalancer.delivered, joined.membership, self._backend
         try:
             others = [queue for queue in backend.topics.read_queues(membership.topic) if queue not in held]
             ends = {queue: backend.queues.span(queue).max_offset for queue in others}

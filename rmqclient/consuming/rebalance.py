@@ -159,6 +159,12 @@ class Rebalancer(Generic[Queue]):
         return tuple(sorted(self._held))
 
     @property
+    def delivered(self) -> frozenset[MessageQueue]:
+        """The queues held now that messages are delivered from: not those that are just being taken."""
+        published = self._published
+        return frozenset(name for name, queue in self._held.copy().items() if queue in published)
+
+    @property
     def next_look_ms(self) -> int:
         """How many ms the next step may wait if no bell rings."""
         wait_ms = float(self._config.liveness_interval_ms)
@@ -254,5 +260,5 @@ class Rebalancer(Generic[Queue]):
             held.share_limits(len(self._held))
         queues = tuple(self._held[queue] for queue in sorted(self._held))
         if queues != self._published:
-            self._published = queues
             self._delivery.set_queues(queues)
+            self._published = queues

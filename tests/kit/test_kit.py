@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from rmqclient import App, Message, Producer, RetryPolicy
+from rmqclient.consuming.rebalance import Rebalancer
 from rmqclient.errors import ConfigMismatch, RequestTimeout, StoreBusy
 from rmqclient.message import ReceivedMessage
 from rmqclient.testing import Drained, DrainTimeout, Kit
@@ -117,6 +120,29 @@ def test_a_drain_raises_what_a_handler_raised(rmq: Rmq) -> None:
     assert (told.handled, told.failed) == (0, 1)
     assert [type(error) for error in told.errors] == [KeyError]
     assert kit.drain() == Drained(0, 0, 0)
+
+
+def test_a_drain_waits_for_a_queue_that_is_taken_and_not_yet_delivered(
+    rmq: Rmq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App()
+
+    @app.handler("orders", group="billing")
+    def refuse(order: dict[str, int]) -> None:
+        raise KeyError(order["id"])
+
+    publish = Rebalancer._publish
+
+    def publish_late(rebalancer: Rebalancer[Any]) -> None:
+        time.sleep(0.5)
+        publish(rebalancer)
+
+    monkeypatch.setattr(Rebalancer, "_publish", publish_late)
+    kit = rmq(app)
+    kit.send("orders", {"id": 7})
+    kit.drain(raises=False)
+    kit.advance(seconds=10)
+    assert kit.drain(raises=False).failed == 1
 
 
 def test_a_failure_that_the_test_plans_is_retried_when_its_time_has_come(rmq: Rmq, shop: Shop) -> None:
