@@ -391,7 +391,7 @@ def test_waiting_sleeps_with_growing_pauses_and_does_not_spin(
         clock[0] += pause_s
 
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(file_lock, "sleep", sleep)
     other.ask("try_exclusive", GATE_BYTE)
     with pytest.raises(StoreBusy, match=rf"by process {other.process.pid} \("):
         lock.wait_exclusive(GATE_BYTE, timeout_s=1)
