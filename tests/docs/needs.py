@@ -40,6 +40,7 @@ MODULES = {
     S3: ("moto", "pyarrow"),
     "SQLAlchemy": ("sqlalchemy",),
     "structlog": ("structlog",),
+    "gevent": ("gevent",),
     "DuckDB and Polars": ("duckdb", "polars", "pandas"),
     "prometheus_client": ("prometheus_client",),
 }
