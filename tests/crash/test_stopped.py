@@ -107,7 +107,7 @@ def test_senders_behind_a_stuck_append_are_told_before_their_lock_timeout(store:
 @pytest.mark.crash
 def test_a_sender_that_waits_while_others_get_on_is_not_told_that_one_is_stuck(store: MessageStore, root: Path) -> None:
     # Given a lock that is never free for a sender whose patience is a second, while the log grows
-    config = replace(SMALL, page_cache_busy_timeout_ms=1_000)
+    config = replace(SMALL, page_cache_busy_timeout_ms=1_000, lock_timeout_ms=60_000)
     with open_store(root, config, housekeeping=False) as impatient, ThreadPoolExecutor(1) as pool:
         appender = appender_of(impatient)
         appender.append(Message(TOPIC, b"before"))
